@@ -1,0 +1,1 @@
+"""Exact metrics over stacks of sets."""
