@@ -18,7 +18,7 @@ import torch
 
 @dataclass(frozen=True)
 class Row:
-    """One measurement beside its bar: ``value`` must be at least (or at most) ``bar``; without a bar it is only told."""
+    """One measurement beside its bar: at least (or at most) ``bar``; without a bar it is only told."""
 
     name: str
     value: float
