@@ -1,0 +1,184 @@
+"""Does this loss rank predictions as the metric does?
+
+Take many sets of held-out predictions, compute the loss and the metric's cost on each, and correlate their ranks:
+1 where every set with a better metric has a lower loss, negative where the loss points the wrong way.
+
+>>> import torch
+>>> from lossmith.baselines import find_loss
+>>> from lossmith.metrics import METRICS
+>>> generator = torch.Generator().manual_seed(0)
+>>> targets = torch.randint(2, (200, 64), generator=generator)
+>>> skill = torch.linspace(-1, 1, 200)[:, None]
+>>> outputs = skill * (2 * targets - 1) + torch.randn(200, 64, generator=generator)
+>>> alignment = measure_alignment(find_loss("ce", "binary"), METRICS["auc"], Predictions(outputs, targets))
+>>> alignment.spearman.low > 0.95, alignment.sign
+(True, 1)
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from lossmith import ranking
+from lossmith.metrics.stacking import OverSets, sets_at_once
+from lossmith.predictions import draw_sets
+from lossmith.vocabulary import Loss, Metric, Predictions, check_predictions
+
+MIN_SETS = 3
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number and its bootstrap confidence interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """How well the order of a loss agrees with the order of the metric's COST: 1 is perfect, negative the wrong way."""
+
+    metric: str
+    spearman: Estimate
+    kendall: Estimate
+    sign: int
+    """+1 when the loss falls as the metric improves, -1 when it rises, 0 when neither."""
+    discordant_share: float
+    """Of the pairs of sets that differ in loss and in cost: the share that the loss puts in the wrong order."""
+    num_sets: int
+    num_sets_left_out: int
+    """Sets on which the metric is not defined."""
+    losses: Tensor
+    """``[num_sets]``, for the scatter plot."""
+    costs: Tensor
+    """``[num_sets]``: the metric, lower is better."""
+
+
+def measure_alignment(
+    loss: Loss,
+    metric: Metric,
+    predictions: Predictions,
+    *,
+    num_sets: int | None = None,
+    set_size: int | None = None,
+    seed: int = 0,
+    confidence: float = 0.95,
+    num_bootstrap: int = 1000,
+) -> Alignment:
+    """Rank correlation of the loss and the metric's cost over many sets, with bootstrap intervals over the sets.
+
+    Uses the held-out sets alone where ``is_held_out`` marks any. With ``num_sets`` and ``set_size`` it draws that many
+    sets of that size from them, else it uses them as they are.
+    """
+    if (num_sets is None) != (set_size is None):
+        raise ValueError("num_sets and set_size belong together: both draw sets, neither uses the sets as they are.")
+    if not 0 < confidence < 1 or num_bootstrap < 1:
+        raise ValueError(f"confidence={confidence} and num_bootstrap={num_bootstrap} came; 0 to 1, and 1 or more work.")
+    check_predictions(
+        metric.kind,
+        predictions.outputs,
+        predictions.targets,
+        is_stack=True,
+        want_scores=not metric.reads_probabilities,
+    )
+    generator = torch.Generator().manual_seed(seed)
+    if predictions.is_held_out is not None and bool(predictions.is_held_out.any()):
+        predictions = predictions[predictions.is_held_out]
+    if num_sets is not None and set_size is not None:
+        predictions = draw_sets(predictions, num_sets=num_sets, set_size=set_size, generator=generator)
+    losses = losses_of_sets(loss, predictions).double().cpu()
+    costs = _costs_of_sets(metric, predictions).double().cpu()
+    is_defined = ~costs.isnan()
+    losses, costs = losses[is_defined], costs[is_defined]
+    _check_pairs(metric, losses, costs, num_left_out=int((~is_defined).sum()))
+
+    resampled = torch.randint(len(losses), (num_bootstrap, len(losses)), generator=generator)
+    spearman = _estimate(ranking.spearman, losses, costs, resampled, confidence)
+    return Alignment(
+        metric=metric.name,
+        spearman=spearman,
+        kendall=_estimate(ranking.kendall, losses, costs, resampled, confidence),
+        sign=int(spearman.value > 0) - int(spearman.value < 0),
+        discordant_share=_discordant_share(losses, costs),
+        num_sets=len(losses),
+        num_sets_left_out=int((~is_defined).sum()),
+        losses=losses,
+        costs=costs,
+    )
+
+
+@torch.no_grad()
+def losses_of_sets(loss: Loss, predictions: Predictions) -> Tensor:
+    """The loss of each set: ``[S]``."""
+    name = getattr(loss, "__name__", type(loss).__name__)
+    return OverSets(loss, name)(predictions.outputs, predictions.targets)
+
+
+@torch.no_grad()
+def _costs_of_sets(metric: Metric, predictions: Predictions) -> Tensor:
+    num_together = sets_at_once(predictions.outputs)
+    pairs = zip(predictions.outputs.split(num_together), predictions.targets.split(num_together))
+    return torch.cat([metric.cost(outputs, targets) for outputs, targets in pairs])
+
+
+def _check_pairs(metric: Metric, losses: Tensor, costs: Tensor, *, num_left_out: int) -> None:
+    if len(losses) < MIN_SETS:
+        raise ValueError(
+            f"{metric.name} is defined on {len(losses)} of {len(losses) + num_left_out} sets; a rank correlation takes "
+            f"{MIN_SETS} or more: num_sets and set_size draw more sets from the stored ones."
+        )
+    if not bool(losses.isfinite().all()):
+        raise ValueError(f"the loss is NaN or infinite on {int((~losses.isfinite()).sum())} of {len(losses)} sets.")
+    if bool((costs == costs[0]).all()):
+        raise ValueError(f"{metric.name} is the same on all {len(costs)} sets: there is no order to agree with.")
+
+
+def _estimate(
+    correlation: Callable[[Tensor, Tensor], Tensor], losses: Tensor, costs: Tensor, resampled: Tensor, confidence: float
+) -> Estimate:
+    """Percentile bootstrap; ``resampled [num_bootstrap, num_sets]`` holds the sets of each resample."""
+    tail = (1 - confidence) / 2
+    values = correlation(losses[resampled], costs[resampled])
+    # a resample of equal sets has no correlation
+    low, high = values.nanquantile(torch.tensor([tail, 1 - tail], dtype=values.dtype)).tolist()
+    return Estimate(float(correlation(losses, costs)), low, high)
+
+
+def _discordant_share(losses: Tensor, costs: Tensor) -> float:
+    num_discordant = num_pairs = 0
+    for rows in torch.arange(len(losses)).split(max(1, 2**22 // len(losses))):
+        order = (losses[rows, None] - losses).sign() * (costs[rows, None] - costs).sign()
+        num_discordant += int((order < 0).sum())
+        num_pairs += int((order != 0).sum())
+    return num_discordant / num_pairs if num_pairs else math.nan
+
+
+def plot_alignment(alignments: Mapping[str, Alignment], path: str | os.PathLike[str]) -> None:
+    """One scatter plot per loss, side by side: the loss of each set against its cost. The suffix picks the format."""
+    if not alignments:
+        raise ValueError("there is no alignment to plot.")
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise ValueError("plots take matplotlib, which comes with the extra: pip install 'lossmith[lab]'.") from None
+    figure = Figure(figsize=(3.6 * len(alignments), 3.6), layout="constrained")
+    for axes, (name, alignment) in zip(figure.subplots(1, len(alignments), squeeze=False)[0], alignments.items()):
+        axes.scatter(alignment.costs, alignment.losses, s=6, alpha=0.4, linewidths=0)
+        axes.set_title(f"{name}: Spearman {alignment.spearman.value:.3f}")
+        axes.set_xlabel(f"cost of {alignment.metric} (lower is better)")
+        axes.set_ylabel("loss")
+    try:
+        figure.savefig(path, dpi=150)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"the plot cannot be written to {path}: {error}") from None

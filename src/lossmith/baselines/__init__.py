@@ -1,0 +1,37 @@
+"""The hand-made losses that learned ones are compared with.
+
+To add one: write a function of the kind that gives the loss, in a file of its own, and add a line to :data:`LOSSES`.
+
+>>> find_loss("cross_entropie", "binary")
+Traceback (most recent call last):
+    ...
+ValueError: there is no loss called 'cross_entropie'; did you mean ...
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+
+from lossmith.baselines.cross_entropy import cross_entropy, label_smoothing
+from lossmith.baselines.hinge import hinge
+from lossmith.baselines.squared_error import brier, mean_squared_error
+from lossmith.vocabulary import Kind, Loss, parse_kind
+
+__all__ = ["LOSSES", "brier", "cross_entropy", "find_loss", "hinge", "label_smoothing", "mean_squared_error"]
+
+LOSSES: dict[str, Callable[[Kind], Loss]] = {
+    "ce": cross_entropy,
+    "label_smoothing": label_smoothing,
+    "mse": mean_squared_error,
+    "brier": brier,
+    "hinge": hinge,
+}
+
+
+def find_loss(name: str, kind: Kind | str) -> Loss:
+    """The loss of that name for predictions of that kind, or an error that says what works."""
+    if name not in LOSSES:
+        nearest = difflib.get_close_matches(name, LOSSES, n=1, cutoff=0.0)[0]
+        raise ValueError(f"there is no loss called {name!r}; did you mean {nearest!r}? All: {', '.join(LOSSES)}.")
+    return LOSSES[name](parse_kind(kind))

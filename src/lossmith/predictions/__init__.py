@@ -1,0 +1,6 @@
+"""Where stacks of predictions come from: files, and sets drawn from stored predictions."""
+
+from lossmith.predictions.drawing import draw_sets
+from lossmith.predictions.files import load_predictions, save_predictions
+
+__all__ = ["draw_sets", "load_predictions", "save_predictions"]
