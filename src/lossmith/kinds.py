@@ -67,6 +67,17 @@ LAYOUTS: dict[Kind, Layout] = {
     Kind.TOKENS: Layout(("N", "T", "V"), ("N", "T")),
 }
 
+CLASS_DIM: dict[Kind, int | None] = {
+    Kind.BINARY: None,
+    Kind.MULTILABEL: None,
+    Kind.MULTICLASS: -1,
+    Kind.SEGMENTATION: -3,
+    Kind.TOKENS: -1,
+    Kind.SPAN: -2,
+}
+"""The dimension of outputs along which classes (in a span: positions) compete; None where each score stands alone.
+Kinds whose targets are no labels are not listed."""
+
 
 def parse_kind(kind: Kind | str) -> Kind:
     """The kind of that name, or an error that lists the names."""

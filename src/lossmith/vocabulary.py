@@ -19,9 +19,10 @@ from typing import Protocol
 
 from torch import Tensor
 
-from lossmith.kinds import IGNORE_INDEX, LAYOUTS, Kind, Layout, check_predictions, parse_kind
+from lossmith.kinds import CLASS_DIM, IGNORE_INDEX, LAYOUTS, Kind, Layout, check_predictions, parse_kind
 
 __all__ = [
+    "CLASS_DIM",
     "IGNORE_INDEX",
     "LAYOUTS",
     "Kind",

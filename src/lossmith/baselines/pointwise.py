@@ -20,19 +20,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lossmith.vocabulary import IGNORE_INDEX, Kind
+from lossmith.vocabulary import CLASS_DIM, IGNORE_INDEX, Kind
 
 Term = Callable[[Tensor, Tensor], Tensor]
-
-# where the classes of each kind stand in one set of outputs; None: every score stands for itself
-CLASS_DIM: dict[Kind, int | None] = {
-    Kind.BINARY: None,
-    Kind.MULTILABEL: None,
-    Kind.MULTICLASS: -1,
-    Kind.SEGMENTATION: -3,
-    Kind.TOKENS: -1,
-    Kind.SPAN: -2,
-}
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Callable, Iterable
 from numbers import Real
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -83,7 +84,7 @@ class OverSets:
         dtype = torch.promote_types(outputs.dtype, torch.float32)
         if isinstance(result, Tensor) and result.numel() == 1 and not result.is_complex():
             return result.reshape(()).to(device=outputs.device, dtype=dtype)
-        if isinstance(result, Real):  # also numpy's own
+        if isinstance(result, (Real, np.generic)) or (isinstance(result, np.ndarray) and result.size == 1):
             return torch.tensor(float(result), device=outputs.device, dtype=dtype)
         came = f"a tensor of the shape {tuple(result.shape)}" if isinstance(result, Tensor) else repr(result)
         raise ValueError(f"{self.name} gave {came} for one set; a single real number works.")
