@@ -1,0 +1,84 @@
+"""Each data set: its parts, its scale, its labels; and one plain sentence where the files are not there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from lossmith.kinds import Kind
+from lossmith.lab.datasets import DATASETS, one_against_rest
+from lossmith.lab.datasets.cifar10 import decode_images
+
+NEED_FILES = [name for name, source in DATASETS.items() if source.file_name]
+
+
+@pytest.mark.parametrize("name", DATASETS)
+def test_parts(name: str, request: pytest.FixtureRequest) -> None:
+    if name in NEED_FILES:
+        request.getfixturevalue("data_root")
+    dataset = DATASETS[name].load(300)
+    assert dataset.name == name
+    for inputs, targets in (
+        (dataset.train_inputs, dataset.train_targets),
+        (dataset.test_inputs, dataset.test_targets),
+    ):
+        assert len(inputs) == len(targets) == 300
+        assert inputs.dtype == torch.float32
+        assert inputs.shape[1:] == dataset.input_shape
+        assert 0.5 < inputs.std() < 2
+        assert inputs.mean().abs() < 0.5
+        assert targets.dtype == torch.int64
+        assert targets.unique().tolist() == list(range(dataset.num_classes))
+
+
+def test_digits_are_all_there_once() -> None:
+    from sklearn.datasets import load_digits
+
+    dataset = DATASETS["digits"].load(None)
+    rows = torch.cat([dataset.train_inputs, dataset.test_inputs])
+    assert torch.equal(rows.sum(0), (torch.from_numpy(load_digits().data).float() / 8 - 1).sum(0))
+    assert len(rows) == 1797
+
+
+def test_images_beside_their_pixels(data_root: Path) -> None:
+    """The first image of each, normalised by hand."""
+    with np.load(data_root / "mnist.npz") as arrays:
+        first = torch.from_numpy(arrays["x_train"][0]).float()
+    assert torch.allclose(DATASETS["mnist"].load(1).train_inputs[0, 0], (first / 255 - 0.1307) / 0.3081)
+    dataset = DATASETS["cifar10"].load(2)
+    with np.load(data_root / "cifar10_q95.npz") as arrays:
+        pixels = decode_images(arrays["jpg_train"], arrays["off_train"][:3])
+    assert pixels.shape == (2, 32, 32, 3)
+    red = torch.from_numpy(pixels[1, :, :, 0]).float()
+    assert torch.allclose(dataset.train_inputs[1, 0], (red - 125.307) / 62.993)
+    assert dataset.train_inputs.is_contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("name", NEED_FILES)
+def test_missing_files(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("LOSSMITH_DATA", raising=False)
+    assert not DATASETS[name].is_here
+    with pytest.raises(ValueError, match=r"^LOSSMITH_DATA is not set; it names the folder that holds \w+\.npz\.$"):
+        DATASETS[name].load(None)
+    monkeypatch.setenv("LOSSMITH_DATA", str(tmp_path))
+    assert not DATASETS[name].is_here
+    with pytest.raises(ValueError, match="is not there"):
+        DATASETS[name].load(None)
+    file_name = DATASETS[name].file_name
+    assert file_name
+    np.savez(tmp_path / file_name, x=np.zeros(3))
+    with pytest.raises(ValueError, match=r"has no .*; it holds x"):
+        DATASETS[name].load(None)
+
+
+def test_one_against_rest() -> None:
+    digits = DATASETS["digits"].load(None)
+    eights = one_against_rest(digits, 8)
+    assert (eights.kind, eights.num_outputs, eights.num_classes) == (Kind.BINARY, 1, 2)
+    assert torch.equal(eights.test_targets, (digits.test_targets == 8).long())
+    assert eights.train_inputs is digits.train_inputs
+    with pytest.raises(ValueError, match="digits has no class 10; its classes go from 0 to 9"):
+        one_against_rest(digits, 10)
