@@ -67,6 +67,8 @@ def save_predictions(path: str | os.PathLike[str], predictions: Predictions, **a
     """
     path = Path(path)
     _check_suffix(path)
+    if not path.parent.is_dir():
+        raise ValueError(f"{path} cannot be written: there is no folder {path.parent}.")
     contents = {"outputs": predictions.outputs, "targets": predictions.targets}
     if predictions.is_held_out is not None:
         contents["is_held_out"] = predictions.is_held_out
@@ -110,10 +112,10 @@ def _names_to_read(path: Path, found: Collection[str]) -> list[str]:
 
 def _read_npz(path: Path) -> dict[str, Tensor]:
     try:
-        archive = np.load(path, allow_pickle=False)
-        if not isinstance(archive, np.lib.npyio.NpzFile):
-            raise ValueError("it holds a single array without a name")
-        with archive:
+        with path.open("rb") as file:
+            archive = np.load(file, allow_pickle=False)
+            if not isinstance(archive, np.lib.npyio.NpzFile):
+                raise ValueError("it holds a single array without a name")
             names = archive.files
             arrays = {name: archive[name] for name in ARRAYS if name in names}
     except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
