@@ -17,7 +17,6 @@ Take many sets of held-out predictions, compute the loss and the metric's cost o
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -25,9 +24,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lossmith import ranking
 from lossmith.metrics.stacking import OverSets, sets_at_once
 from lossmith.predictions import draw_sets
+from lossmith.ranking import kendall, pair_counts, spearman
 from lossmith.vocabulary import Loss, Metric, Predictions, check_predictions
 
 MIN_SETS = 3
@@ -104,13 +103,14 @@ def measure_alignment(
     _check_pairs(metric, losses, costs, num_left_out=int((~is_defined).sum()))
 
     resampled = torch.randint(len(losses), (num_bootstrap, len(losses)), generator=generator)
-    spearman = _estimate(ranking.spearman, losses, costs, resampled, confidence)
+    rho = _estimate(spearman, losses, costs, resampled, confidence)
+    num_concordant, num_discordant, _, _ = pair_counts(losses, costs)
     return Alignment(
         metric=metric.name,
-        spearman=spearman,
-        kendall=_estimate(ranking.kendall, losses, costs, resampled, confidence),
-        sign=int(spearman.value > 0) - int(spearman.value < 0),
-        discordant_share=_discordant_share(losses, costs),
+        spearman=rho,
+        kendall=_estimate(kendall, losses, costs, resampled, confidence),
+        sign=int(rho.value > 0) - int(rho.value < 0),
+        discordant_share=float(num_discordant / (num_concordant + num_discordant)),
         num_sets=len(losses),
         num_sets_left_out=int((~is_defined).sum()),
         losses=losses,
@@ -149,19 +149,12 @@ def _estimate(
 ) -> Estimate:
     """Percentile bootstrap; ``resampled [num_bootstrap, num_sets]`` holds the sets of each resample."""
     tail = (1 - confidence) / 2
-    values = correlation(losses[resampled], costs[resampled])
+    # a portion that fits into the processor's cache is twice as fast as all at once
+    portions = resampled.split(max(1, 2**17 // len(losses)))
+    values = torch.cat([correlation(losses[portion], costs[portion]) for portion in portions])
     # a resample of equal sets has no correlation
     low, high = values.nanquantile(torch.tensor([tail, 1 - tail], dtype=values.dtype)).tolist()
     return Estimate(float(correlation(losses, costs)), low, high)
-
-
-def _discordant_share(losses: Tensor, costs: Tensor) -> float:
-    num_discordant = num_pairs = 0
-    for rows in torch.arange(len(losses)).split(max(1, 2**22 // len(losses))):
-        order = (losses[rows, None] - losses).sign() * (costs[rows, None] - costs).sign()
-        num_discordant += int((order < 0).sum())
-        num_pairs += int((order != 0).sum())
-    return num_discordant / num_pairs if num_pairs else math.nan
 
 
 def plot_alignment(alignments: Mapping[str, Alignment], path: str | os.PathLike[str]) -> None:
