@@ -139,6 +139,9 @@ def _check_shapes(kind: Kind, outputs: Tensor, targets: Tensor, is_stack: bool) 
 def _check_targets(kind: Kind, outputs: Tensor, targets: Tensor) -> None:
     if targets.is_complex() or (targets.is_floating_point() and not bool(torch.isfinite(targets).all())):
         raise ValueError(f"{kind} predictions: targets hold NaN, infinite or complex values.")
+    if not targets.dtype.is_signed and targets.dtype != torch.bool:
+        # unsigned, -100 is 156: a class would count as left out
+        raise ValueError(f"{kind} predictions: targets are {targets.dtype}; signed integers work: targets.long().")
     if kind is Kind.HEATMAP:
         return  # coordinates: any real numbers
     kept = targets[targets != IGNORE_INDEX]

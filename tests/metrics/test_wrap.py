@@ -229,9 +229,21 @@ def test_plain_errors(options: dict[str, object], message: str) -> None:
 
 
 def test_what_is_no_function() -> None:
-    for fn in (modules.BinaryF1Score, "f1"):
+    for fn in (modules.BinaryF1Score, partial(modules.BinaryF1Score()), "f1"):
         with pytest.raises(ValueError, match="a function, or an instance of a torchmetrics module, works"):
             wrap(fn, kind="binary", higher_is_better=True)
+
+
+def test_torchmetrics_takes_outputs_first() -> None:
+    for fn in (modules.BinaryF1Score(), functional.binary_f1_score):
+        with pytest.raises(ValueError, match="torchmetrics takes the outputs first"):
+            wrap(fn, kind="binary", higher_is_better=True, order="targets_first")
+
+
+def test_functions_written_in_c(generator: torch.Generator) -> None:
+    outputs, targets = torch.randn(3, 4, 5, generator=generator), torch.ones(3, 4, 5, dtype=torch.long)
+    metric = wrap(torch.dist, kind="multilabel", higher_is_better=False)
+    torch.testing.assert_close(metric.value(outputs, targets), (outputs - 1).flatten(1).norm(dim=1))
 
 
 def test_torchmetrics_tokens_say_where_classes_are(generator: torch.Generator) -> None:

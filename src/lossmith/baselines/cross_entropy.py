@@ -28,7 +28,7 @@ def cross_entropy(kind: Kind, *, smoothing: float = 0.0) -> Loss:
 
 
 def label_smoothing(kind: Kind) -> Loss:
-    """:func:`cross_entropy` with the usual tenth of each label moved."""
+    """Cross-entropy with a tenth of each label moved to all classes alike."""
     return cross_entropy(kind, smoothing=0.1)
 
 

@@ -48,7 +48,7 @@ def wrap(
     name: str | None = None,
     order: Order | None = None,
     takes: Takes | None = None,
-    threshold: float | None = None,
+    threshold: float = 0.0,
     flatten: bool = False,
     handles_ignored: bool = False,
 ) -> Metric:
@@ -67,7 +67,7 @@ def wrap(
             class; ``"probabilities"`` are the sigmoid, or the softmax over classes. When not given: ``"scores"``;
             for torchmetrics' classification ``"probabilities"``, because it reads scores that happen to lie in [0, 1]
             as probabilities. To be said for scikit-learn.
-        threshold: of labels, on the scale of the raw scores; 0 when not given.
+        threshold: label 1 is ``score > threshold``, on the scale of the raw scores.
         flatten: hand over every pixel, position, label or document as a prediction of its own: ``[M, C]`` or ``[M]``.
         handles_ignored: ``fn`` itself leaves out targets of -100. Otherwise rows left out are dropped before the call.
     """
@@ -76,10 +76,10 @@ def wrap(
     while isinstance(source, partial):
         source = source.func
     own_name = getattr(source, "__name__", type(source).__name__).strip("<>")
-    if isinstance(source, type) or not callable(source):
-        raise ValueError(f"wrap({own_name}): a function, or an instance of a torchmetrics module, works.")
     is_module = _is_torchmetrics_module(source)
-    library = (type(source) if is_module else source).__module__
+    if isinstance(source, type) or not callable(source) or (is_module and source is not fn):
+        raise ValueError(f"wrap({own_name}): a function, or an instance of a torchmetrics module, works.")
+    library = source.__module__ or ""  # None for functions written in C
     is_sklearn = library.startswith("sklearn.metrics")
     is_classification = library.startswith(("torchmetrics.classification", "torchmetrics.functional.classification"))
     if is_sklearn and (order != "targets_first" or takes is None):
@@ -88,6 +88,8 @@ def wrap(
             "function: say order='targets_first' and takes='labels' (as for f1_score), 'scores' (roc_auc_score) or "
             "'probabilities' (log_loss)."
         )
+    if library.startswith("torchmetrics.") and order == "targets_first":
+        raise ValueError(f"wrap({own_name}): torchmetrics takes the outputs first.")
     if higher_is_better is None and is_module:
         higher_is_better = source.higher_is_better
     if higher_is_better is None:
@@ -116,7 +118,7 @@ def wrap(
         loops_because = "a torchmetrics module keeps a state"
     name = own_name if name is None else name
     value = _Value(OverSets(call, name, loops_because=loops_because), kind, flatten, handles_ignored)
-    return Metric(name, kind, value, higher_is_better, reads_probabilities=threshold is not None)
+    return Metric(name, kind, value, higher_is_better, reads_probabilities=threshold != 0)
 
 
 @dataclass(frozen=True)
@@ -175,7 +177,7 @@ class _Call:
     class_dim: int | None
     order: Order
     takes: Takes
-    threshold: float | None
+    threshold: float
     is_numpy: bool
     has_integer_targets: bool
 
@@ -185,7 +187,7 @@ class _Call:
                 raise ValueError(f"{option}={value!r} came; {' or '.join(map(repr, known))} works.")
         if self.takes != "scores" and self.kind not in CLASS_DIM:
             raise ValueError(f"{self.kind} predictions have no {self.takes}; takes='scores' works.")
-        if self.threshold is not None and (self.takes != "labels" or self.class_dim is not None):
+        if self.threshold != 0 and (self.takes != "labels" or self.class_dim is not None):
             raise ValueError("a threshold makes labels of binary or multilabel scores: it goes with takes='labels'.")
 
     def __call__(self, outputs: Tensor, targets: Tensor) -> object:
@@ -201,7 +203,7 @@ class _Call:
         if self.takes == "probabilities":
             return outputs.sigmoid() if self.class_dim is None else outputs.softmax(self.class_dim)
         if self.class_dim is None:
-            return (outputs > (self.threshold or 0.0)).long()
+            return (outputs > self.threshold).long()
         return outputs.argmax(self.class_dim)
 
 
