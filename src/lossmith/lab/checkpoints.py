@@ -27,8 +27,9 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from lossmith.baselines import find_loss
 from lossmith.lab.datasets import Dataset
-from lossmith.lab.recipes import Recipe, new_model, new_optimizer, new_scheduler, ordinary_loss, recipe_for
+from lossmith.lab.recipes import Recipe, new_model, new_optimizer, new_scheduler, recipe_for
 from lossmith.training import predict, shuffled_batches, train_steps
 from lossmith.vocabulary import Predictions, Step
 
@@ -154,7 +155,7 @@ def _seed_steps(run: CheckpointRun, seed: int) -> Iterator[Step]:
     )
     steps = train_steps(
         model,
-        ordinary_loss(dataset.kind),
+        find_loss("ce", dataset.kind),
         islice(batches, first_step, None),
         optimizer,
         scheduler=scheduler,

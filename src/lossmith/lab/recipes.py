@@ -11,13 +11,10 @@ from dataclasses import dataclass
 
 import torch
 from torch import nn
-from torch.nn import functional as F
 from torch.optim.lr_scheduler import LambdaLR
 
-from lossmith.kinds import Kind
 from lossmith.lab.datasets import Dataset
 from lossmith.lab.models import MODELS
-from lossmith.vocabulary import Loss
 
 
 @dataclass(frozen=True)
@@ -73,10 +70,3 @@ def new_scheduler(optimizer: torch.optim.Optimizer, *, num_steps: int, first_ste
         return 0.5 * (1 + math.cos(math.pi * (step - num_warmup_steps) / max(1, num_steps - num_warmup_steps)))
 
     return LambdaLR(optimizer, factor, last_epoch=first_step - 1)
-
-
-def ordinary_loss(kind: Kind) -> Loss:
-    """What people train such a model with when they think of no metric: cross-entropy."""
-    if kind is Kind.BINARY:
-        return lambda outputs, targets: F.binary_cross_entropy_with_logits(outputs, targets.to(outputs.dtype))
-    return F.cross_entropy

@@ -1,4 +1,0 @@
-"""The command line."""
-
-
-def main() -> None: ...

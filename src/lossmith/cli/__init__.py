@@ -1,0 +1,89 @@
+"""The command line: one file for each command, registered below.
+
+Commands import torch and what else is heavy when they run, so that ``lossmith --help`` is there at once. A mistake of
+the user ends with one plain sentence and exit code 2; an error of ours keeps its traceback.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from lossmith import __version__
+from lossmith.cli.align import align
+from lossmith.cli.console import show_warning
+from lossmith.cli.data import list_datasets, make_predictions
+from lossmith.cli.demo import demo
+from lossmith.cli.losses import list_losses
+from lossmith.cli.metrics import list_metrics
+
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False)
+data = typer.Typer(no_args_is_help=True, help="Data sets, and predictions of models trained on them.")
+
+app.command("demo", epilog="Example: lossmith demo")(demo)
+app.command("metrics", epilog="Example: lossmith metrics --kind binary")(list_metrics)
+app.command("losses", epilog="Example: lossmith losses --kind binary")(list_losses)
+app.command("align", epilog="Example: lossmith align --metric accuracy --loss ce --loss mse --predictions p.npz")(align)
+app.add_typer(data, name="data", epilog="Example: lossmith data list")
+data.command("list", epilog="Example: lossmith data list")(list_datasets)
+data.command("predictions", epilog="Example: lossmith data predictions digits --out p.npz")(make_predictions)
+
+# what the parser raises, click's ClickException: typer has it from click, or in a copy of its own
+ParserError = typer.BadParameter.mro()[2]
+# modules that come with an extra
+EXTRAS = dict.fromkeys(("sklearn", "scipy", "matplotlib", "PIL", "joblib", "optuna", "jinja2"), "lab")
+
+
+def _show_version(is_wanted: bool) -> None:
+    if is_wanted:
+        print(f"lossmith {__version__}")
+        raise typer.Exit
+
+
+@app.callback(epilog="Example: lossmith demo")
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and stop.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Turn the metric a model is judged by into the loss it is trained with."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run one command and exit: with 0, or with 2 and a sentence after a mistake of the user."""
+    warnings.showwarning = show_warning
+    try:
+        sys.exit(app(arguments, prog_name="lossmith", standalone_mode=False))
+    except Exception as error:
+        sentence = _sentence(error)
+        if sentence is None:
+            raise
+        if sentence:  # nothing to say after the help that a bare `lossmith` shows
+            print(f"lossmith: {sentence}", file=sys.stderr)
+        sys.exit(2)
+
+
+def _sentence(error: Exception) -> str | None:
+    """What to tell the user about a mistake of theirs; None for an error that is not expected."""
+    if isinstance(error, ParserError):
+        return str(error.format_message())  # type: ignore[attr-defined]
+    if isinstance(error, ModuleNotFoundError) and (package := str(error.name).partition(".")[0]) in EXTRAS:
+        return f"this takes {package}, which comes with an extra: pip install 'lossmith[{EXTRAS[package]}]'."
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}."
+    if isinstance(error, ValueError) and _is_raised_by_us(error):
+        return str(error)
+    return None
+
+
+def _is_raised_by_us(error: Exception) -> bool:
+    """Our own checks speak to the user. A ValueError out of torch or numpy is a fault of ours: let it be seen."""
+    traceback = error.__traceback__
+    assert traceback is not None
+    while traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    return str(traceback.tb_frame.f_globals["__name__"]).startswith("lossmith.")

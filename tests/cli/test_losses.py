@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+from lossmith.baselines import LOSSES
+from tests.cli.conftest import Run
+
+
+def test_every_loss_is_listed(run: Run) -> None:
+    listed = run("losses", "--json").json["losses"]
+    assert [loss["name"] for loss in listed] == list(LOSSES)
+    for loss in listed:
+        assert loss["kinds"]
+        assert 10 < len(loss["description"]) < 200
+        assert "`" not in loss["description"]
+
+
+def test_table(run: Run) -> None:
+    lines = run("losses").out.splitlines()
+    assert lines[0].strip() == f"{len(LOSSES)} losses"
+    assert any(line.startswith("ce ") and "multiclass" in line for line in lines)
+
+
+def test_one_kind(run: Run) -> None:
+    names = [loss["name"] for loss in run("losses", "--kind", "binary", "--json").json["losses"]]
+    assert {"ce", "mse"} <= set(names)
+    assert "ce" not in [loss["name"] for loss in run("losses", "--kind", "heatmap", "--json").json["losses"]]
