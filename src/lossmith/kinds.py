@@ -162,6 +162,10 @@ def _check_targets(kind: Kind, outputs: Tensor, targets: Tensor) -> None:
         num_values = outputs.shape[LAYOUTS[kind].outputs.index("C") - len(LAYOUTS[kind].outputs)]
     elif kind is Kind.SPAN:
         num_values = outputs.shape[-2]
+        is_backwards = (targets[..., 0] > targets[..., 1]) & (targets != IGNORE_INDEX).all(-1)
+        if bool(is_backwards.any()):
+            start, end = targets[is_backwards][0].tolist()
+            raise ValueError(f"span predictions: a target starts at {start:g} and ends at {end:g}; start <= end works.")
     elif kind is Kind.TOKENS:
         num_values = outputs.shape[-1]
     if low < 0 or high >= num_values:
