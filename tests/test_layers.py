@@ -17,10 +17,10 @@ LAYERS = (
     {"kinds"},
     {"vocabulary"},
     {"metrics", "ranking"},
-    {"predictions", "surrogates"},
-    {"training"},
-    {"methods", "tracing", "baselines"},
-    {"alignment", "weights", "distributed"},
+    {"predictions", "surrogates", "baselines"},
+    {"training", "learning", "alignment"},
+    {"methods", "tracing"},
+    {"weights", "distributed"},
     {"integrations", "lab"},
     {"cli", "__init__", "__main__"},
 )
@@ -65,6 +65,8 @@ def test_imports_go_one_way(path: Path) -> None:
 def test_import_is_light() -> None:
     """No lab, plot or data library at import, and no network library either."""
     code = "import sys, lossmith; print(*sorted(sys.modules))"
-    modules = set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
+    modules = set(
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    )
     heavy = {"sklearn", "scipy", "matplotlib", "optuna", "jinja2", "PIL", "pandas", "typer", "lossmith.lab"}
     assert not heavy & modules

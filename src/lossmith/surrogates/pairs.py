@@ -1,0 +1,135 @@
+"""Surrogates for metrics of order: AUC by pairs, average precision by soft ranks.
+
+Both see only differences of scores, in units of the set's spread. :class:`PairLoss` is a falling function of the
+difference between a positive and a negative, averaged over all such pairs (AUC is the same with a step in its place).
+:class:`RankLoss` is average precision with each rank softened: one learned number, how soft.
+
+>>> import torch
+>>> scores, targets = torch.tensor([[3.0, 1.0, 2.0, 0.0]]), torch.tensor([[1, 1, 0, 0]])
+>>> bool(RankLoss("binary", width=1e-3)(scores, targets).sub(1 - (1 + 2 / 3) / 2).abs() < 1e-4)
+True
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+from lossmith.surrogates.falling import FallingMixture
+from lossmith.surrogates.onevsrest import Decisions, to_decisions
+from lossmith.surrogates.rows import SMALLEST_SCALE, mean_of_kept
+from lossmith.surrogates.surrogate import Setting, Surrogate
+from lossmith.surrogates.tables import asinh_grid, histograms
+from lossmith.vocabulary import Kind, parse_kind
+
+ORDERED_KINDS = (Kind.BINARY, Kind.MULTILABEL, Kind.MULTICLASS)
+
+
+def _check_ordered_kind(kind: Kind | str) -> Kind:
+    kind = parse_kind(kind)
+    if kind not in ORDERED_KINDS:
+        raise ValueError(f"{kind} predictions have no order of positives; {', '.join(ORDERED_KINDS)} predictions do.")
+    return kind
+
+
+def _standardised(decisions: Decisions) -> Tensor:
+    """Scores in units of their set's standard deviation, which is a constant to the gradient."""
+    scores, positives, negatives = decisions
+    weight = positives + negatives
+    fixed = scores.detach()
+    centre = mean_of_kept(fixed, weight).unsqueeze(-1)
+    spread = mean_of_kept((fixed - centre).square(), weight).sqrt().unsqueeze(-1)
+    return (scores - centre) / spread.clamp_min(SMALLEST_SCALE)
+
+
+@final
+class PairLoss(Surrogate):
+    """Mean over pairs of a positive and a negative of a falling function of their difference: for AUC."""
+
+    grid: Tensor
+
+    def __init__(self, kind: Kind | str, *, floor: float = 0.1, num_nodes: int = 257) -> None:
+        super().__init__()
+        self.kind = _check_ordered_kind(kind)
+        self.floor = floor
+        self.curve = FallingMixture(floor=floor)
+        self.register_buffer("grid", asinh_grid(num_nodes, reach=16.0), persistent=False)
+
+    @property
+    def settings(self) -> Mapping[str, Setting]:
+        return {"kind": str(self.kind), "floor": self.floor, "num_nodes": len(self.grid)}
+
+    def differences(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """``[S, K, M * M]``: positive minus negative, and 1 for the pairs that count."""
+        decisions = to_decisions(self.kind, outputs, targets)
+        scores = _standardised(decisions)
+        return (
+            (scores.unsqueeze(-1) - scores.unsqueeze(-2)).flatten(-2),
+            (decisions.positives.unsqueeze(-1) * decisions.negatives.unsqueeze(-2)).flatten(-2),
+        )
+
+    def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        difference, weight = self.differences(outputs, targets)
+        losses = mean_of_kept(self.curve(difference), weight)
+        return mean_of_kept(losses, (weight.sum(-1) > 0).to(losses.dtype))
+
+    def summarize(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, ...]:
+        # a set has M * M pairs: set by set in chunks, or the pairs of a stored pool would not fit
+        chunk = max(1, 4_000_000 // max(1, outputs[0].numel() * outputs.shape[1]))
+        parts = [
+            histograms(*self.differences(some_outputs, some_targets), self.grid)
+            for some_outputs, some_targets in zip(outputs.split(chunk), targets.split(chunk))
+        ]
+        return (torch.cat(parts),)
+
+    def losses(self, *summary: Tensor) -> Tensor:
+        (histogram,) = summary
+        losses = histogram @ self.curve(self.grid)
+        return mean_of_kept(losses, (histogram.sum(-1) > 0).to(losses.dtype))
+
+    def penalty(self, *summary: Tensor) -> Tensor:
+        """0: the curve falls and its sharpness is bounded by construction."""
+        return torch.zeros_like(summary[0][:, 0, 0])
+
+
+@final
+class RankLoss(Surrogate):
+    """1 - average precision with soft ranks, the softness learned."""
+
+    def __init__(self, kind: Kind | str, *, width: float = 0.1, floor: float = 0.0) -> None:
+        super().__init__()
+        self.kind = _check_ordered_kind(kind)
+        self.floor = floor
+        self.initial_width = width
+        self.raw_width = nn.Parameter(torch.tensor(math.log(width)))
+
+    @property
+    def settings(self) -> Mapping[str, Setting]:
+        return {"kind": str(self.kind), "width": self.initial_width, "floor": self.floor}
+
+    def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return self.losses(*self.summarize(outputs, targets))
+
+    def summarize(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, ...]:
+        decisions = to_decisions(self.kind, outputs, targets)
+        return _standardised(decisions), decisions.positives, decisions.negatives
+
+    def losses(self, *summary: Tensor) -> Tensor:
+        scores, positives, negatives = summary
+        width = self.floor + self.raw_width.exp()
+        is_above = torch.sigmoid((scores.unsqueeze(-2) - scores.unsqueeze(-1)) / width)  # [.., i, j]: j above i
+        # each positive is above itself by 1, not by the 1/2 of the sigmoid at 0
+        positives_above = (is_above @ positives.unsqueeze(-1)).squeeze(-1) + 0.5
+        negatives_above = (is_above @ negatives.unsqueeze(-1)).squeeze(-1)
+        precision = positives_above / (positives_above + negatives_above)
+        losses = mean_of_kept(1 - precision, positives)
+        is_defined = (positives.sum(-1) > 0) & (negatives.sum(-1) > 0)
+        return mean_of_kept(losses, is_defined.to(losses.dtype))
+
+    def penalty(self, *summary: Tensor) -> Tensor:
+        """0: the sign is right by construction."""
+        return torch.zeros_like(summary[0][:, 0, 0])
