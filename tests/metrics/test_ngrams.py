@@ -6,7 +6,7 @@ from sacrebleu.metrics.bleu import BLEU
 from torch.testing import assert_close
 from torchmetrics.functional.text import bleu_score
 
-from lossmith.metrics.bleu import Smoothing, corpus_bleu
+from lossmith.metrics.ngrams import Smoothing, corpus_bleu
 from tests.metrics.test_sequences import Sequences, pad
 
 SMOOTHINGS: tuple[Smoothing, ...] = ("exp", "floor", "add-k", "none")

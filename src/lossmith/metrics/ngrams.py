@@ -1,4 +1,4 @@
-"""Corpus BLEU (Papineni et al. 2002): one number for a set of sequences, from n-gram counts summed over all of them.
+"""N-grams in common, as one number: corpus BLEU (Papineni et al. 2002), from counts summed over a set of sequences.
 
 >>> import torch
 >>> hypothesis, reference = torch.tensor([[1, 2, 3, 4, 9]]), torch.tensor([[1, 2, 3, 4, 5]])

@@ -22,7 +22,7 @@ from importlib import import_module
 from statistics import fmean
 from typing import Any
 
-from lossmith.metrics.bleu import Smoothing
+from lossmith.metrics.ngrams import Smoothing
 
 References = Sequence[str | Sequence[str]]
 

@@ -24,8 +24,8 @@ from typing import get_args
 import torch
 from torch import Tensor
 
-from lossmith.metrics.bleu import Smoothing, corpus_bleu
 from lossmith.metrics.counts import ratio, value_dtype
+from lossmith.metrics.ngrams import Smoothing, corpus_bleu
 from lossmith.metrics.sequences import (
     TokenPairs,
     common_subsequence_lengths,
@@ -37,7 +37,7 @@ from lossmith.vocabulary import IGNORE_INDEX, Kind, Metric
 
 
 def bleu(*, max_order: int = 4, smoothing: Smoothing = "exp", end_token: int | None = None) -> Metric:
-    """Corpus BLEU of the set, from 0 to 1: :func:`lossmith.metrics.bleu.corpus_bleu`.
+    """Corpus BLEU of the set, from 0 to 1: :func:`lossmith.metrics.ngrams.corpus_bleu`.
 
     The default smoothing is sacrebleu's, because that is the BLEU people report; it only shows in sets so small that
     an order of n-grams has no match, as training batches often are. torchmetrics does not smooth by default.
