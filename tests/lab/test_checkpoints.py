@@ -50,7 +50,7 @@ def assert_same(one: StoredPredictions, other: StoredPredictions) -> None:
 
 
 def test_layout() -> None:
-    stored = checkpoint_predictions(DIGITS, recipe=SHORT, num_seeds=2, num_rows=200)
+    stored = checkpoint_predictions(DIGITS, SHORT, num_seeds=2, num_rows=200)
     predictions = stored.predictions
     check_predictions(Kind.MULTICLASS, predictions.outputs, predictions.targets, is_stack=True)
     # 9 steps an epoch: after steps 1 and 4, and after epochs 1, 2, 3
@@ -68,12 +68,12 @@ def test_layout() -> None:
 
 
 def test_every_row_where_there_are_fewer() -> None:
-    stored = checkpoint_predictions(DIGITS, recipe=replace(SHORT, num_epochs=1), num_seeds=1)
+    stored = checkpoint_predictions(DIGITS, replace(SHORT, num_epochs=1), num_seeds=1)
     assert torch.equal(stored.predictions.targets[1], DIGITS.test_targets)
 
 
 def test_yes_or_no_question() -> None:
-    stored = checkpoint_predictions(one_against_rest(DIGITS, 8), recipe=Recipe(num_epochs=15), num_seeds=1)
+    stored = checkpoint_predictions(one_against_rest(DIGITS, 8), Recipe(num_epochs=15), num_seeds=1)
     outputs, targets = stored.predictions.outputs, stored.predictions.targets
     check_predictions(Kind.BINARY, outputs, targets, is_stack=True)
     assert ((outputs > 0) == targets.bool())[-1].float().mean() > 0.93
@@ -136,7 +136,7 @@ def test_other_settings_are_refused(tmp_path: Path) -> None:
 
 def test_settings_that_cannot_be() -> None:
     with pytest.raises(ValueError, match="0 seeds"):
-        checkpoint_predictions(DIGITS, num_seeds=0)
+        checkpoint_predictions(DIGITS, SHORT, num_seeds=0)
     with pytest.raises(ValueError, match="0 epochs"):
         Recipe(num_epochs=0)
 

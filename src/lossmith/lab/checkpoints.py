@@ -6,7 +6,7 @@ file (outputs, weights, optimizer, random state), so a run that is killed goes o
 with the same numbers, bit for bit, on the same machine with the same number of threads.
 
 >>> from lossmith.lab.datasets import DATASETS
->>> stored = checkpoint_predictions(DATASETS["digits"].load(256), recipe=Recipe(num_epochs=2), num_seeds=1, num_rows=64)
+>>> stored = checkpoint_predictions(DATASETS["digits"].load(256), Recipe(num_epochs=2), num_seeds=1, num_rows=64)
 >>> stored.predictions.outputs.shape  # 3 checkpoints, each on rows of training and on held-out rows
 torch.Size([6, 64, 10])
 >>> stored.epoch[stored.predictions.is_held_out]
@@ -29,7 +29,7 @@ from torch.optim import Optimizer
 
 from lossmith.baselines import find_loss
 from lossmith.lab.datasets import Dataset
-from lossmith.lab.recipes import Recipe, new_model, new_optimizer, new_scheduler, recipe_for
+from lossmith.lab.recipes import Recipe, new_model, new_optimizer, new_scheduler
 from lossmith.training import predict, shuffled_batches, train_steps
 from lossmith.vocabulary import Predictions, Step
 
@@ -98,11 +98,11 @@ class CheckpointRun:
 
 
 def checkpoint_predictions(
-    dataset: Dataset, *, recipe: Recipe | None = None, num_seeds: int = 3, num_rows: int = 5000
+    dataset: Dataset, recipe: Recipe, *, num_seeds: int = 3, num_rows: int = 5000
 ) -> StoredPredictions:
     """Train, store and collect in one call, without a folder to go on from."""
     with TemporaryDirectory() as folder:
-        run = CheckpointRun(dataset, recipe or recipe_for(dataset.name), Path(folder), num_seeds, num_rows)
+        run = CheckpointRun(dataset, recipe, Path(folder), num_seeds, num_rows)
         for _ in checkpoint_steps(run):
             pass
         return collect_checkpoints(run)
