@@ -12,11 +12,16 @@ from collections.abc import Callable
 
 import torch
 import torchmetrics.functional.classification as peer
+from rapidfuzz.distance import Levenshtein
+from sacrebleu.metrics.bleu import BLEU
 from timing import Row, best_seconds_of, report
 from torch import Tensor
 from torchmetrics.functional.retrieval import retrieval_normalized_dcg
+from torchmetrics.functional.text import rouge_score
 
 from lossmith.metrics import binary, multiclass, ranking
+from lossmith.metrics.ngrams import corpus_bleu
+from lossmith.metrics.sequences import TokenPairs, common_subsequence_lengths, edit_distances, overlap_f_beta
 from lossmith.vocabulary import Metric
 
 NUM_SETS, SET_SIZE, NUM_CLASSES = 256, 128, 10
@@ -101,7 +106,63 @@ def ranking_rows() -> list[Row]:
     ]
 
 
-GROUPS: tuple[Callable[[], list[Row]], ...] = (binary_rows, multiclass_rows, ranking_rows)
+def token_rows() -> list[Row]:
+    """64 sets of 32 sequences of 24 ids, half of them right. The peers get words, lists or strings made beforehand."""
+    generator = torch.Generator().manual_seed(0)
+    references, others = torch.randint(1000, (2, 64, 32, 24), generator=generator)
+    hypotheses = references.where(torch.rand(references.shape, generator=generator) < 0.5, others)
+    lengths = torch.full(references.shape[:2], 24.0)
+    pairs = TokenPairs(hypotheses, references, lengths, lengths)
+    words = [
+        [[" ".join(map(str, ids)) for ids in one_set] for one_set in each.tolist()] for each in (hypotheses, references)
+    ]
+    lists = [each.flatten(0, 1).tolist() for each in (hypotheses, references)]
+    # ids as characters, which rapidfuzz need not hash
+    strings = [["".join(chr(0x1000 + token) for token in ids) for ids in each] for each in lists]
+    sacrebleu = BLEU(tokenize="none", force=True)
+
+    def rouge_l() -> Tensor:
+        return overlap_f_beta(common_subsequence_lengths(pairs), lengths, lengths).mean(-1)
+
+    def distances() -> Tensor:
+        return edit_distances(pairs).flatten()
+
+    comparisons: tuple[tuple[str, Callable[[], Tensor], Callable[[], list[float]], float | None], ...] = (
+        (
+            "bleu, sacrebleu",
+            lambda: corpus_bleu(pairs),
+            lambda: [sacrebleu.corpus_score(left, [right]).score / 100 for left, right in zip(*words)],
+            10,
+        ),
+        (
+            "rouge_l, torchmetrics",
+            rouge_l,
+            lambda: [rouge_score(*each, rouge_keys="rougeL")["rougeL_fmeasure"].item() for each in zip(*words)],
+            10,
+        ),
+        (
+            "edit_distance, rapidfuzz on lists of ids",
+            distances,
+            lambda: [Levenshtein.distance(left, right) for left, right in zip(*lists)],
+            1,
+        ),
+        (
+            "edit_distance, rapidfuzz on strings",
+            distances,
+            lambda: [Levenshtein.distance(left, right) for left, right in zip(*strings)],
+            None,
+        ),
+    )
+    rows = []
+    for name, ours, loop, bar in comparisons:
+        torch.testing.assert_close(ours(), torch.tensor(loop(), dtype=torch.float32), rtol=0, atol=1e-6)
+        our_seconds, loop_seconds = best_seconds_of([ours, loop], max_calls=10 if bar == 10 else 200)
+        note = f"{our_seconds * 1e3:.2f} ms against {loop_seconds * 1e3:.1f} ms"
+        rows.append(Row(name, loop_seconds / our_seconds, "times as fast", bar, note=note))
+    return rows
+
+
+GROUPS: tuple[Callable[[], list[Row]], ...] = (binary_rows, multiclass_rows, ranking_rows, token_rows)
 
 
 def measure() -> list[Row]:
