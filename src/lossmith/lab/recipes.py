@@ -39,6 +39,8 @@ RECIPES: dict[str, Recipe] = {
     "digits": Recipe(batch_size=32, num_epochs=10),
     "mnist": Recipe("small_cnn", num_epochs=3),
     "cifar10": Recipe("resnet20", num_epochs=4, autocast_dtype=torch.bfloat16, is_channels_last=True),
+    "omniglot": Recipe("small_cnn", batch_size=64),
+    "covtype": Recipe(num_epochs=5, batch_size=512),
 }
 
 
