@@ -1,0 +1,1 @@
+"""The methods of the papers: one paper, one file, read top to bottom."""
