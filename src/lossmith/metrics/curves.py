@@ -1,7 +1,7 @@
 """Metrics of a ranking: every score is tried as the threshold, in one sort for the whole stack.
 
 Equal scores pass a threshold together, as in scikit-learn: a tie is one point of the curve and not a matter of luck.
-All functions take ``[..., N]`` and give ``[...]``; ignored predictions are not part of any curve.
+All functions take ``[..., N]`` and give ``[...]``. Ignored predictions are sorted along and counted nowhere.
 
 >>> import torch
 >>> scores, targets = torch.tensor([0.9, 0.5, 0.5, 0.1]), torch.tensor([1, 1, 0, 0])
@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from lossmith.kinds import IGNORE_INDEX
 from lossmith.metrics import counts as of
 from lossmith.metrics.counts import Counts, value_dtype
 
@@ -26,7 +25,7 @@ from lossmith.metrics.counts import Counts, value_dtype
 class Sweep(NamedTuple):
     """``[..., N]``: predictions from the lowest score up, and what ``score >= own score`` lets in.
 
-    The first one lets everything in. Ignored predictions lead, with the score ``-inf``.
+    The first one lets everything in.
     """
 
     scores: Tensor
@@ -50,25 +49,25 @@ class Sweep(NamedTuple):
 
 def sweep(outputs: Tensor, targets: Tensor) -> Sweep:
     """Sort once; integer counts, exact at any size."""
-    scores, order = outputs.detach().masked_fill(targets == IGNORE_INDEX, -math.inf).sort(-1)
+    scores, order = outputs.detach().sort(-1)
     targets = targets.gather(-1, order)
     is_new = scores[..., 1:] != scores[..., :-1]
-    # the position at which the own group of equal scores begins
-    start = pad(torch.arange(1, scores.shape[-1], device=scores.device) * is_new, (1, 0)).cummax(-1).values
 
-    def num_from_start(is_counted: Tensor) -> Tensor:
-        num_below = pad(is_counted.cumsum(-1), (1, 0))
-        return num_below[..., -1:] - num_below.gather(-1, start)
+    def num_let_in(is_counted: Tensor) -> Tensor:
+        num_up_to = is_counted.cumsum(-1)
+        # counts never fall, so their maximum so far is the one at which the own group of equal scores begins
+        num_below = pad(num_up_to[..., :-1] * is_new, (1, 0)).cummax(-1).values
+        return num_up_to[..., -1:] - num_below
 
-    return Sweep(scores, targets, num_from_start(targets == 1), num_from_start(targets == 0))
+    return Sweep(scores, targets, num_let_in(targets == 1), num_let_in(targets == 0))
 
 
 def auc(outputs: Tensor, targets: Tensor) -> Tensor:
     """Area under the ROC curve = share of (positive, negative) pairs in the right order, ties half; NaN without one."""
     curve = sweep(outputs, targets)
     fp, tp = curve.false_positives, curve.true_positives
-    # trapezoids from each point to the next, in whole numbers; the last one leads to (0, 0)
-    twice_area = ((fp - pad(fp[..., 1:], (0, 1))) * (tp + pad(tp[..., 1:], (0, 1)))).sum(-1)
+    # trapezoids between neighbouring points, in whole numbers; the last one leads to (0, 0)
+    twice_area = ((fp[..., :-1] - fp[..., 1:]) * (tp[..., :-1] + tp[..., 1:])).sum(-1) + fp[..., -1] * tp[..., -1]
     num_pairs = curve.num_positives * curve.num_negatives
     return twice_area.to(value_dtype(outputs)) / (2 * num_pairs)
 
@@ -77,8 +76,7 @@ def average_precision(outputs: Tensor, targets: Tensor) -> Tensor:
     """Mean over the positives of the precision at their score, not interpolated; NaN without positives."""
     curve = sweep(outputs, targets)
     tp = curve.true_positives.to(value_dtype(outputs))
-    # ignored predictions come with tp and fp of the lowest threshold, and do not count: their target is not 1
-    precision = tp / (tp + curve.false_positives)
+    precision = tp / (tp + curve.false_positives).clamp(min=1)
     return (precision * (curve.targets == 1)).sum(-1) / curve.num_positives
 
 

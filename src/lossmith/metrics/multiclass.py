@@ -155,7 +155,7 @@ class OfClassCounts:
 def count_classes(predicted: Tensor, targets: Tensor, num_classes: int) -> Counts:
     """``[S, N]`` to ``[S, C]``: memory grows with the number of classes, not with its square."""
     is_kept = targets != IGNORE_INDEX
-    actual = targets.clamp(min=0).long()
+    actual = targets.long().clamp(min=0)
     empty = torch.zeros(len(targets), num_classes, dtype=torch.long, device=targets.device)
     true_positives = empty.scatter_add(-1, actual, (predicted == targets).long())
     false_positives = empty.scatter_add(-1, predicted, is_kept.long()) - true_positives
@@ -172,7 +172,7 @@ def _accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
 
 def _top_k_accuracy(outputs: Tensor, targets: Tensor, *, k: int) -> Tensor:
     is_kept = targets != IGNORE_INDEX
-    actual = targets.clamp(min=0).long()[..., None]
+    actual = targets.long().clamp(min=0)[..., None]
     own_score = outputs.gather(-1, actual)
     is_earlier = torch.arange(outputs.shape[-1], device=outputs.device) < actual
     num_ahead = ((outputs > own_score) | ((outputs == own_score) & is_earlier)).sum(-1)

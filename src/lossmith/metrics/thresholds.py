@@ -30,8 +30,8 @@ def tune_threshold(metric: Metric, outputs: Tensor, targets: Tensor) -> float:
     """The threshold at which ``metric`` is best on ONE set; predicted positive is ``score > threshold``.
 
     It lies in the middle between two neighbouring scores. Of several best gaps it is the widest, and an end of the
-    scores only where no gap between them is as good; there it lies ``max(1, abs(score))`` outside. A threshold that
-    the metric has already plays no part.
+    scores only where no gap between them is as good; there it lies half of ``max(1, abs(score))`` outside. A threshold
+    that the metric has already plays no part.
 
     Multilabel metrics get one threshold for all labels. For one per label, tune a binary metric on each column and
     hand on ``outputs - thresholds``.
