@@ -52,7 +52,7 @@ bench: $(VENV)/.bench  ## speed against the peers, in one run
 	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
 
 docs: $(VENV)/.docs  ## the documentation site, into site/, warnings as errors
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 clean:  ## remove what these targets made
 	rm -rf $(VENV) site build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
