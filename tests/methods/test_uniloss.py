@@ -65,7 +65,7 @@ def gradient(loss: nn.Module, outputs: Tensor, targets: Tensor) -> Tensor:
 def test_interpolation_by_hand() -> None:
     # sigmoid(log 3) = 3/4: 1/4 from the anchor that has it right, 3/4 from those that have it wrong
     anchors = torch.tensor([[0.0], [1.0], [1.0]])
-    value = interpolate(torch.tensor([math.log(3)]), anchors, torch.tensor([-1.0, 0.0, 0.0]))
+    value = interpolate(torch.tensor([-math.log(3)]), anchors, torch.tensor([-1.0, 0.0, 0.0]))
     torch.testing.assert_close(value, torch.tensor(-4 / (4 + 4 / 3 + 4 / 3)))
 
 
@@ -132,8 +132,8 @@ def test_gradcheck(name: str, generator: torch.Generator) -> None:
 
 
 def test_anchors(generator: torch.Generator) -> None:
-    comparisons = torch.randn(20, 10, generator=generator).masked_fill(torch.eye(20, 10, dtype=torch.bool), torch.inf)
-    is_wrong = (comparisons <= 0).float()
+    comparisons = torch.randn(20, 10, generator=generator).masked_fill(torch.eye(20, 10, dtype=torch.bool), -torch.inf)
+    is_wrong = (comparisons >= 0).float()
     best, good, near, bad = draw_anchors(comparisons, 16, generator).split([1, 16, 16, 16])
     assert best.sum() == 0
     assert (good.sum((1, 2)) == 1).all()
@@ -144,7 +144,7 @@ def test_anchors(generator: torch.Generator) -> None:
     every_anchor = torch.cat([best, good, near, bad])
     assert not every_anchor[:, torch.eye(20, 10, dtype=torch.bool)].any()  # nothing is compared there
 
-    _, _, near, _ = draw_anchors(comparisons.abs(), 16, generator).split([1, 16, 16, 16])
+    _, _, near, _ = draw_anchors(-comparisons.abs(), 16, generator).split([1, 16, 16, 16])
     assert (near.sum((1, 2)) == 1).all()  # nothing is wrong: near the present is near the best
 
 
@@ -162,7 +162,7 @@ def test_configurations_of_scores_cost_what_the_metric_says(
     for ignored in (0.0, 0.3):
         outputs, targets = one_set(name, generator, size=12, ignored=ignored)
         refactoring = refactor(loss, outputs, targets)
-        present = (refactoring.comparisons <= 0).float()
+        present = (refactoring.comparisons >= 0).float()
         best_cost, present_cost = refactoring.costs(torch.stack([torch.zeros_like(present), present]))
         torch.testing.assert_close(present_cost, metric.cost(outputs[None], targets[None])[0])
         if num_rivals is None:
@@ -198,7 +198,7 @@ def test_average_precision_of_bits_is_that_of_any_order(generator: torch.Generat
 def test_bits_that_are_no_order_have_a_cost_within_the_range(name: str, generator: torch.Generator) -> None:
     outputs, targets = one_set(name, generator)
     refactoring = refactor(UniLoss(name), outputs, targets)
-    is_compared = refactoring.comparisons < torch.inf
+    is_compared = refactoring.comparisons > -torch.inf
     random = torch.randint(2, (100, *is_compared.shape), generator=generator) * is_compared
     best, *costs = refactoring.costs(torch.cat([torch.zeros_like(random[:1]), random]).float())
     assert best <= min(costs) <= max(costs) <= 1

@@ -4,8 +4,8 @@ A metric is refactored into comparisons of scores (the paper's f), the bit that 
 a sigmoid) and the metric of all bits (g). g is known exactly at a few *anchors*, configurations near the best one, near
 the present one and at random; in between it is their mean, weighted by inverse distance (eq. 10).
 
-Comparisons are turned so that a positive one agrees with the targets, and a configuration says which bits are *wrong*:
-the best is all zeros. g decodes a configuration back into scores and calls the metric itself. So any metric of
+Comparisons are turned so that a positive one contradicts the targets, and a bit of 1 is *wrong*: the best configuration
+is all zeros. g decodes a configuration back into scores and calls the metric itself. So any metric of
 decisions works, with one refactoring for each family of decisions: which class wins, what passes a threshold, what
 comes first.
 
@@ -47,7 +47,7 @@ class Refactoring:
     """f and g for one set; h is the same for every metric."""
 
     comparisons: Tensor
-    """``[B...]``: above 0 where scores agree with the targets, +inf where there is nothing to compare."""
+    """``[B...]``: 0 or more where scores contradict the targets (as a tie does), -inf where nothing is compared."""
     costs: Callable[[Tensor], Tensor]
     """The exact cost of configurations of wrong bits, ``[A, B...] -> [A]``."""
 
@@ -154,17 +154,13 @@ class UniLoss(nn.Module):
 
 def interpolate(comparisons: Tensor, anchors: Tensor, costs: Tensor) -> Tensor:
     """The relaxed bits (eq. 9) and their cost between the anchors (eq. 10): ``[B...], [A, B...], [A] -> []``."""
-    comparisons = comparisons.flatten()
-    is_wrong = (comparisons <= 0).to(comparisons.dtype)
-    # how far each relaxed bit is from the bit that it rounds to; abs() would have no slope at a tie
-    error = (comparisons * (2 * is_wrong - 1)).sigmoid()
-    # a bit in which an anchor is like the present configuration adds error², a flipped one (1 - error)²: summed so,
-    # without a difference of large numbers, the shortest distances are exact, and they weigh most
-    is_flipped = (anchors.flatten(1) - is_wrong).abs_()
-    squared_distances = error.dot(error) + is_flipped.mv(1 - 2 * error)
+    relaxed = comparisons.sigmoid().flatten()
+    anchors = anchors.flatten(1)
+    # the square of (bit - anchor) written out, so that no number is needed for each bit of each anchor
+    squared_distances = torch.addmv(anchors.sum(1), anchors, relaxed, alpha=-2) + relaxed.dot(relaxed)
     # the smallest number stands for 0: at an anchor its cost counts alone, as in eq. 10, and the slope stays finite
-    log_distances = squared_distances.clamp(min=torch.finfo(error.dtype).tiny).log() / 2
-    weights: Tensor = (-log_distances).softmax(0)
+    log_weights = squared_distances.clamp(min=torch.finfo(relaxed.dtype).tiny).log() * -0.5
+    weights: Tensor = log_weights.softmax(0)
     return weights.dot(costs)
 
 
@@ -175,15 +171,16 @@ def draw_anchors(comparisons: Tensor, num_anchors: int, generator: torch.Generat
     wrong one while there is any (so does the released code; the paper does not say). Bad ones are random.
     """
     flat = comparisons.detach().flatten()
-    is_bit, is_wrong = (flat < torch.inf).to(flat.dtype), (flat <= 0).to(flat.dtype)
-    # the small chances count where there is nothing else to draw: no wrong bit, or no bit at all
-    chances = torch.stack([is_bit, is_wrong.add(is_bit, alpha=1e-9)]).add_(1e-18)
-    flipped = torch.multinomial(chances, num_anchors, replacement=True, generator=generator).view(-1, 1)
+    chances = torch.stack([flat > -torch.inf, flat >= 0]).to(flat.dtype)
+    is_bit, is_wrong = chances
     anchors = flat.new_zeros(3 * num_anchors + 1, len(flat))
     good_and_near, near, bad = anchors[1:-num_anchors], anchors[-2 * num_anchors : -num_anchors], anchors[-num_anchors:]
     near.copy_(is_wrong)
-    good_and_near.scatter_(1, flipped, 1 - good_and_near.gather(1, flipped))
     torch.mul(_draw_bits(num_anchors, len(flat), generator), is_bit, out=bad)
+    # the small chances count where there is nothing else to draw: no wrong bit, or no bit at all
+    is_wrong.add_(is_bit, alpha=1e-9)
+    flipped = torch.multinomial(chances.add_(1e-18), num_anchors, replacement=True, generator=generator).view(-1, 1)
+    good_and_near.scatter_(1, flipped, 1 - good_and_near.gather(1, flipped))
     return anchors.view(-1, *comparisons.shape)
 
 
@@ -207,13 +204,13 @@ def refactor_winners(
     present order. So it also tells which rival wins, as F1 and mIoU want to know.
     """
     num_classes = scores.shape[-1]
-    is_kept = labels != IGNORE_INDEX
-    label = labels.where(is_kept, 0).long().unsqueeze(-1)
-    leads = (scores.gather(-1, label) - scores).scatter(-1, label, torch.inf)
-    comparisons = leads.masked_fill(~is_kept.unsqueeze(-1), torch.inf)
+    # a target that is left out is ahead of everything: no bit
+    label = labels.clamp(min=0).long().unsqueeze(-1)
+    own_scores = scores.gather(-1, label).masked_fill((labels == IGNORE_INDEX).unsqueeze(-1), torch.inf)
+    comparisons = (scores - own_scores).scatter(-1, label, -torch.inf)
     rivals: Tensor | None = None
     if num_rivals is not None and num_rivals < num_classes - 1:
-        comparisons, rivals = comparisons.topk(num_rivals, largest=False)
+        comparisons, rivals = comparisons.topk(num_rivals)
 
     def costs(anchors: Tensor) -> Tensor:
         if rivals is not None:
@@ -227,7 +224,7 @@ def refactor_winners(
 def refactor_thresholds(scores: Tensor, targets: Tensor, costs_of: CostsOfScores, *, threshold: float) -> Refactoring:
     """One bit for each score: is it on the side of the threshold where its target is?"""
     side = torch.where(targets == 1, 1.0, -1.0).to(scores.dtype)
-    comparisons = (side * (scores - threshold)).masked_fill(targets == IGNORE_INDEX, torch.inf)
+    comparisons = (side * (threshold - scores)).masked_fill(targets == IGNORE_INDEX, -torch.inf)
     return Refactoring(comparisons, lambda anchors: costs_of(threshold + side * (1 - 2 * anchors)))
 
 
@@ -253,14 +250,16 @@ def refactor_orders(
         is_rival = is_kept & (relevance < relevance[:, :1])
         rivals = scores.detach().masked_fill(~is_rival, -torch.inf).topk(num_rivals).indices
     belongs_behind = relevance[:, :num_rows, None] > relevance.gather(-1, rivals)[:, None]
-    leads = scores[:, :num_rows, None] - scores.gather(-1, rivals)[:, None]
-    comparisons = leads.masked_fill(~belongs_behind | ~is_kept.gather(-1, rivals)[:, None], torch.inf)
+    belongs_behind &= is_kept.gather(-1, rivals)[:, None]
+    comparisons = (scores.gather(-1, rivals)[:, None] - scores[:, :num_rows, None]).masked_fill(
+        ~belongs_behind, -torch.inf
+    )
 
     def costs(anchors: Tensor) -> Tensor:
         # of equal scores the more relevant one is behind, as in the bits; beating what is left out is no merit
         places = torch.argsort(scores.masked_fill(~is_kept, -torch.inf), dim=-1, stable=True).argsort(-1)
         num_beaten = places.to(scores.dtype).repeat(len(anchors), 1, 1)
-        won_back = (comparisons <= 0).to(scores.dtype) - anchors
+        won_back = (comparisons >= 0).to(scores.dtype) - anchors
         num_beaten[..., :num_rows] += won_back.sum(-1)
         num_beaten.scatter_add_(-1, rivals.expand(len(anchors), -1, -1), -won_back.sum(-2))
         return costs_of(torch.empty_like(num_beaten).scatter_(-1, order.expand_as(num_beaten), num_beaten))
