@@ -179,17 +179,21 @@ def test_better_embeddings_cost_less(metric: Metric, generator: torch.Generator)
 
 @every_metric
 @pytest.mark.parametrize("width", [1, 7, 100])
-def test_collapsed_embeddings_are_all_ties(metric: Metric, width: int, generator: torch.Generator) -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_collapsed_embeddings_are_all_ties(
+    metric: Metric, width: int, dtype: torch.dtype, generator: torch.Generator
+) -> None:
     """Not the rounding errors of a matrix product: 2 of 10 are its own, one asks 9 others."""
     targets = torch.tensor([0, 1, 2, 3, 4] * 2)
-    values = metric.value(torch.randn(50, 1, width, generator=generator).expand(-1, 10, -1), targets.expand(50, -1))
+    outputs = torch.randn(50, 1, width, dtype=dtype, generator=generator).expand(-1, 10, -1)
+    values = metric.value(outputs, targets.expand(50, -1))
     expected = {
         "retrieval_recall_at_k": 5 / 9 if metric is METRICS["recall_at_5"] else 1 / 9,
         "retrieval_map": sum(1 / rank for rank in range(1, 10)) / 9,
         "verification_accuracy": 0.5 if metric is METRICS["accuracy_balanced"] else 40 / 45,
         "verification_eer": 0.5,
     }[metric.name]
-    assert_close(values, torch.full((50,), expected), atol=1e-6, rtol=0)
+    assert_close(values, torch.full((50,), expected, dtype=dtype), atol=1e-6, rtol=0)
 
 
 @every_metric

@@ -17,13 +17,15 @@ tensor(0.5000)
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
+from lossmith.kinds import IGNORE_INDEX, Kind
 from lossmith.metrics.counts import value_dtype
-from lossmith.vocabulary import IGNORE_INDEX, Kind, Metric
+from lossmith.vocabulary import Metric
 
 Reference = Literal["scale", "box", "heatmap"]
 
@@ -58,21 +60,58 @@ def oks(*, sigmas: float | Sequence[float] = 0.067, quarter_shift: bool = False)
     ``sigmas`` is one number for all joints, by default the mean of :data:`COCO_SIGMAS`, or one for each joint. The
     set's value is the mean over its persons with a visible joint.
     """
-    sigma_of_joint = torch.as_tensor(sigmas)
+    sigma_of_joint = torch.as_tensor(sigmas, dtype=torch.float64)
     if sigma_of_joint.ndim > 1 or bool((sigma_of_joint <= 0).any()):
         raise ValueError(f"sigmas={sigmas!r}: one number above 0 works, or one for each joint.")
+    return Metric("oks", Kind.HEATMAP, partial(_oks, sigmas=sigma_of_joint, quarter_shift=quarter_shift))
 
-    def value(outputs: Tensor, targets: Tensor) -> Tensor:
-        if sigma_of_joint.ndim == 1 and len(sigma_of_joint) != outputs.shape[2]:
-            raise ValueError(f"{len(sigma_of_joint)} sigmas came with heatmaps of {outputs.shape[2]} joints.")
-        joints = _read(outputs, targets, quarter_shift)
-        height, width = outputs.shape[-2:]
-        scale = (height * width) ** 0.5 if joints.scale is None else joints.scale
-        error = joints.distance / (scale * 2 * sigma_of_joint.to(joints.distance))
-        similarity = (-(error**2) / 2).exp().where(joints.is_visible, torch.nan)
-        return similarity.nanmean(-1).nanmean(-1)
 
-    return Metric("oks", Kind.HEATMAP, value)
+class _Joints(NamedTuple):
+    distance: Tensor
+    is_visible: Tensor
+    scale: Tensor | None
+
+
+def _share_within(name: str, alpha: float, reference: Reference | None, quarter_shift: bool) -> Metric:
+    if alpha <= 0:
+        raise ValueError(f"alpha={alpha:g}; a share of the reference length above 0 works.")
+    value = partial(_pck, alpha=alpha, reference=reference, quarter_shift=quarter_shift)
+    return Metric(name, Kind.HEATMAP, value)
+
+
+def _pck(outputs: Tensor, targets: Tensor, *, alpha: float, reference: Reference | None, quarter_shift: bool) -> Tensor:
+    joints = _read(outputs, targets, quarter_shift)
+    is_found = (joints.distance <= alpha * _length(outputs, targets, joints, reference)).to(joints.distance.dtype)
+    return is_found.where(joints.is_visible, torch.nan).flatten(1).nanmean(-1)
+
+
+def _length(outputs: Tensor, targets: Tensor, joints: _Joints, reference: Reference | None) -> Tensor | int:
+    if reference == "box":
+        return _longer_side(targets[..., :2].to(joints.distance.dtype), joints.is_visible).unsqueeze(-1)
+    if reference == "heatmap" or (reference is None and joints.scale is None):
+        return max(outputs.shape[-2:])
+    if joints.scale is None:
+        raise ValueError("this PCK is measured by the scale of each joint; targets came without that fourth column.")
+    return joints.scale
+
+
+def _longer_side(positions: Tensor, is_visible: Tensor) -> Tensor:
+    """Of the box around the visible joints: ``[..., K, 2]`` to ``[...]``."""
+    is_left_out = ~is_visible.unsqueeze(-1)
+    high = positions.masked_fill(is_left_out, -torch.inf).amax(-2)
+    low = positions.masked_fill(is_left_out, torch.inf).amin(-2)
+    return (high - low).amax(-1)
+
+
+def _oks(outputs: Tensor, targets: Tensor, *, sigmas: Tensor, quarter_shift: bool) -> Tensor:
+    if sigmas.ndim == 1 and len(sigmas) != outputs.shape[2]:
+        raise ValueError(f"{len(sigmas)} sigmas came with heatmaps of {outputs.shape[2]} joints.")
+    joints = _read(outputs, targets, quarter_shift)
+    height, width = outputs.shape[-2:]
+    scale = (height * width) ** 0.5 if joints.scale is None else joints.scale
+    error = joints.distance / (scale * 2 * sigmas.to(joints.distance))
+    similarity = (-(error**2) / 2).exp().where(joints.is_visible, torch.nan)
+    return similarity.nanmean(-1).nanmean(-1)
 
 
 def find_peaks(heatmaps: Tensor, *, quarter_shift: bool = False) -> Tensor:
@@ -96,47 +135,12 @@ def find_peaks(heatmaps: Tensor, *, quarter_shift: bool = False) -> Tensor:
     return peaks + torch.cat([shift(x, width, 1), shift(y, height, width)], dim=-1)
 
 
-class _Joints(NamedTuple):
-    distance: Tensor
-    is_visible: Tensor
-    scale: Tensor | None
-
-
 def _read(outputs: Tensor, targets: Tensor, quarter_shift: bool) -> _Joints:
     peaks = find_peaks(outputs, quarter_shift=quarter_shift)
     joints = targets.to(peaks.dtype)
     distance = torch.linalg.vector_norm(peaks - joints[..., :2], dim=-1)
     is_visible = (joints[..., 2] > 0) & (joints != IGNORE_INDEX).all(-1)
     return _Joints(distance, is_visible, joints[..., 3] if joints.shape[-1] == 4 else None)
-
-
-def _share_within(name: str, alpha: float, reference: Reference | None, quarter_shift: bool) -> Metric:
-    if alpha <= 0:
-        raise ValueError(f"alpha={alpha}; a share of the reference length above 0 works.")
-
-    def value(outputs: Tensor, targets: Tensor) -> Tensor:
-        joints = _read(outputs, targets, quarter_shift)
-        if reference == "box":
-            length: Tensor | int = _longer_side(targets[..., :2], joints.is_visible).unsqueeze(-1)
-        elif joints.scale is not None and reference != "heatmap":
-            length = joints.scale
-        elif reference == "scale":
-            raise ValueError(f"{name} measures by the scale of each joint; targets came without that fourth column.")
-        else:
-            length = max(outputs.shape[-2:])
-        is_within = (joints.distance <= alpha * length).to(joints.distance)
-        return is_within.where(joints.is_visible, torch.nan).flatten(1).nanmean(-1)
-
-    return Metric(name, Kind.HEATMAP, value)
-
-
-def _longer_side(positions: Tensor, is_visible: Tensor) -> Tensor:
-    """Of the box around the visible joints: ``[..., K, 2]`` to ``[...]``."""
-    is_left_out = ~is_visible.unsqueeze(-1)
-    positions = positions.to(value_dtype(positions))
-    high = positions.masked_fill(is_left_out, -torch.inf).amax(-2)
-    low = positions.masked_fill(is_left_out, torch.inf).amin(-2)
-    return (high - low).amax(-1)
 
 
 TABLE: dict[str, Metric] = {"pck": pck(), "pckh": pckh(), "oks": oks()}

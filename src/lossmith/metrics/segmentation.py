@@ -14,57 +14,61 @@ classes. A pixel with target -100 is left out, whatever is predicted there; a se
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
 
+from lossmith.kinds import IGNORE_INDEX, Kind
 from lossmith.metrics.counts import Counts, Formula, f_beta, jaccard, value_dtype
-from lossmith.vocabulary import IGNORE_INDEX, Kind, Metric
+from lossmith.vocabulary import Metric
+
+# pixels of each actual class (rows) and predicted class (columns) [S, C, C] -> [S], NaN without a pixel
+OfConfusion = Callable[[Tensor], Tensor]
 
 
 def miou(*, per_image: bool = False, include_background: bool = True) -> Metric:
     """Mean over classes of intersection over union; without background, class 0 is left out of that mean."""
-    return _mean_over_classes("miou", jaccard, per_image, include_background)
+    return _metric("miou", _over_classes(jaccard, include_background), per_image)
 
 
 def dice(*, per_image: bool = False, include_background: bool = True) -> Metric:
     """Mean over classes of the Dice score, the F1 of pixels; without background, class 0 is left out of that mean."""
-    return _mean_over_classes("dice", f_beta, per_image, include_background)
+    return _metric("dice", _over_classes(f_beta, include_background), per_image)
 
 
 def pixel_accuracy(*, per_image: bool = False) -> Metric:
     """Share of the pixels that have the right class."""
-
-    def score(confusion: Tensor) -> Tensor:
-        return confusion.diagonal(dim1=-2, dim2=-1).sum(-1) / confusion.sum((-2, -1))
-
-    return _of_confusion("pixel_accuracy", score, per_image)
+    return _metric("pixel_accuracy", _accuracy, per_image)
 
 
-def _mean_over_classes(name: str, formula: Formula, per_image: bool, include_background: bool) -> Metric:
-    first_class = 0 if include_background else 1
-
-    def score(confusion: Tensor) -> Tensor:
-        right, actual, predicted = confusion.diagonal(dim1=-2, dim2=-1), confusion.sum(-1), confusion.sum(-2)
-        num_pixels = actual.sum(-1, keepdim=True)
-        counts = Counts(right, predicted - right, actual - right, num_pixels - actual - predicted + right)
-        is_there = actual + predicted > 0
-        return formula(counts).where(is_there, torch.nan)[..., first_class:].nanmean(-1)
-
-    return _of_confusion(name, score, per_image)
+def _over_classes(formula: Formula, include_background: bool) -> OfConfusion:
+    return partial(_mean_over_classes, formula=formula, first_class=0 if include_background else 1)
 
 
-def _of_confusion(name: str, score: Callable[[Tensor], Tensor], per_image: bool) -> Metric:
-    """``score`` takes counts of pixels ``[S, C, C]``, actual class by predicted class, and is NaN without any."""
+def _metric(name: str, score: OfConfusion, per_image: bool) -> Metric:
+    return Metric(name, Kind.SEGMENTATION, partial(_mean_over_images if per_image else _over_set, score=score))
 
-    def value(outputs: Tensor, targets: Tensor) -> Tensor:
-        return score(_confusion(outputs, targets).to(value_dtype(outputs)))
 
-    def mean_over_images(outputs: Tensor, targets: Tensor) -> Tensor:
-        one_image_sets = (each.flatten(0, 1).unsqueeze(1) for each in (outputs, targets))
-        return value(*one_image_sets).view(targets.shape[:2]).nanmean(-1)
+def _over_set(outputs: Tensor, targets: Tensor, *, score: OfConfusion) -> Tensor:
+    return score(_confusion(outputs, targets).to(value_dtype(outputs)))
 
-    return Metric(name, Kind.SEGMENTATION, mean_over_images if per_image else value)
+
+def _mean_over_images(outputs: Tensor, targets: Tensor, *, score: OfConfusion) -> Tensor:
+    one_image_sets = (each.flatten(0, 1).unsqueeze(1) for each in (outputs, targets))
+    return _over_set(*one_image_sets, score=score).view(targets.shape[:2]).nanmean(-1)
+
+
+def _mean_over_classes(confusion: Tensor, *, formula: Formula, first_class: int) -> Tensor:
+    right, actual, predicted = confusion.diagonal(dim1=-2, dim2=-1), confusion.sum(-1), confusion.sum(-2)
+    num_pixels = actual.sum(-1, keepdim=True)
+    counts = Counts(right, predicted - right, actual - right, num_pixels - actual - predicted + right)
+    is_there = actual + predicted > 0
+    return formula(counts).where(is_there, torch.nan)[..., first_class:].nanmean(-1)
+
+
+def _accuracy(confusion: Tensor) -> Tensor:
+    return confusion.diagonal(dim1=-2, dim2=-1).sum(-1) / confusion.sum((-2, -1))
 
 
 def _confusion(outputs: Tensor, targets: Tensor) -> Tensor:
