@@ -18,7 +18,7 @@ LAYERS = (
     {"vocabulary"},
     {"metrics", "ranking"},
     {"predictions", "surrogates", "baselines"},
-    {"training", "learning", "alignment"},
+    {"training", "learning", "alignment", "combining"},
     {"methods", "tracing"},
     {"weights", "distributed"},
     {"integrations", "lab"},

@@ -24,10 +24,14 @@ that tracks confidence looks good there; inside one checkpoint only the decision
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Generator, Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
@@ -104,8 +108,15 @@ def pool_of(surrogate: Surrogate, metric: Metric, stacks: Sequence[Predictions])
     size = torch.tensor([len(cost) for cost in costs])
     if not size.sum():
         raise ValueError(f"{metric.name} is defined on none of the sets that came: there is nothing to learn from.")
-    summary = tuple(torch.cat(parts) for parts in zip(*summaries))
+    summary = tuple(torch.cat(_padded(parts)) for parts in zip(*summaries))
     return Pool(summary, torch.cat(costs), size.cumsum(0) - size, size)
+
+
+def _padded(parts: Sequence[Tensor]) -> list[Tensor]:
+    """Sources may differ in the number of classes or rows: zeros, which count for nothing, fill them up."""
+    widest = [max(sizes) for sizes in zip(*(part.shape[1:] for part in parts))]
+    pads = [[pad for wide, size in zip(widest, part.shape[1:]) for pad in (wide - size, 0)][::-1] for part in parts]
+    return [torch.nn.functional.pad(part, pad) for part, pad in zip(parts, pads)]
 
 
 def surrogate_steps(
@@ -163,3 +174,88 @@ def surrogate_steps(
         if scheduler is not None:
             scheduler.step()
         yield Step(number, value.detach())
+
+
+# ---- going on with a run that was killed
+
+
+class LearningState:
+    """A surrogate on its way: its best weights so far, and all that the next step depends on."""
+
+    def __init__(self, surrogate: Surrogate, optimizer: Optimizer, generator: Generator) -> None:
+        self.surrogate = surrogate
+        self.optimizer = optimizer
+        self.generator = generator
+        self.step = 0
+        self.best_agreement = -2.0
+        self.best = _copy_of(surrogate.state_dict())
+
+    def consider(self, agreement: float) -> None:
+        """Keep the present weights if they are the best."""
+        if agreement > self.best_agreement:
+            self.best_agreement, self.best = agreement, _copy_of(self.surrogate.state_dict())
+
+    def use_best(self) -> None:
+        self.surrogate.load_state_dict(self.best)
+
+    def tensors(self, step: int) -> dict[str, Tensor]:
+        """Everything after ``step``, for a file."""
+        contents = {
+            "step": torch.tensor(step),
+            "best_agreement": torch.tensor(self.best_agreement, dtype=torch.float64),
+            "generator": self.generator.get_state(),
+        }
+        contents |= {f"now.{name}": tensor for name, tensor in self.surrogate.state_dict().items()}
+        contents |= {f"best.{name}": tensor for name, tensor in self.best.items()}
+        for index, state in self.optimizer.state_dict()["state"].items():
+            contents |= {f"optimizer.{index}.{name}": tensor for name, tensor in state.items()}
+        return _copy_of(contents)
+
+    def restore(self, contents: Mapping[str, Tensor]) -> None:
+        """Put everything back where :meth:`tensors` took it."""
+
+        def under(prefix: str) -> dict[str, Tensor]:
+            return {name.removeprefix(prefix): value for name, value in contents.items() if name.startswith(prefix)}
+
+        self.step, self.best_agreement = int(contents["step"]), float(contents["best_agreement"])
+        self.generator.set_state(contents["generator"])
+        self.surrogate.load_state_dict(under("now."))
+        self.best = under("best.")
+        state: dict[int, dict[str, Tensor]] = {}
+        for name, tensor in under("optimizer.").items():
+            index, key = name.split(".")
+            state.setdefault(int(index), {})[key] = tensor
+        self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": state})
+
+
+def save_learning(path: Path, states: Mapping[int, Mapping[str, Tensor]], settings: Mapping[str, object]) -> None:
+    """The states of several surrogates in one file, which appears whole or not at all."""
+    contents = {f"{index}.{name}": tensor for index, state in states.items() for name, tensor in state.items()}
+    unfinished = path.with_name(path.name + ".unfinished")
+    save_file(contents, unfinished, {"settings": json.dumps(settings)})
+    unfinished.replace(path)
+
+
+def load_learning(path: Path, settings: Mapping[str, object]) -> dict[int, dict[str, Tensor]]:
+    """Nothing where there is no file yet; an error where the file is of another run."""
+    if not path.is_file():
+        return {}
+    try:
+        with safe_open(path, framework="pt") as file:
+            found = json.loads((file.metadata() or {}).get("settings", "{}"))
+            contents = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no dict)
+    except (SafetensorError, json.JSONDecodeError) as error:
+        raise ValueError(f"{path} cannot be read, so learning cannot go on from it: {error}; delete it.") from None
+    wanted = json.loads(json.dumps(settings))
+    if found != wanted:
+        changed = ", ".join(name for name in wanted if found.get(name) != wanted[name])
+        raise ValueError(f"{path} is of another run (other {changed}); go on with its settings, or delete it.")
+    states: dict[int, dict[str, Tensor]] = {}
+    for name, tensor in contents.items():
+        index, _, rest = name.partition(".")
+        states.setdefault(int(index), {})[rest] = tensor
+    return states
+
+
+def _copy_of(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.detach().clone() for name, tensor in tensors.items()}

@@ -5,6 +5,7 @@ To add one: write a class that derives from :class:`Surrogate` in a file of its 
 """
 
 from lossmith.surrogates.counts import CountsNetwork
+from lossmith.surrogates.deep_sets import DeepSets
 from lossmith.surrogates.pairs import PairLoss, RankLoss
 from lossmith.surrogates.pointwise import PointwiseSurrogate, margin_loss, probability_network
 from lossmith.surrogates.surrogate import Surrogate
@@ -12,6 +13,7 @@ from lossmith.surrogates.surrogate import Surrogate
 __all__ = [
     "SURROGATES",
     "CountsNetwork",
+    "DeepSets",
     "PairLoss",
     "PointwiseSurrogate",
     "RankLoss",
@@ -25,4 +27,5 @@ SURROGATES: dict[str, type[Surrogate]] = {
     "counts": CountsNetwork,
     "pairs": PairLoss,
     "ranks": RankLoss,
+    "deep_sets": DeepSets,
 }

@@ -6,7 +6,10 @@ difference between a positive and a negative, averaged over all such pairs (AUC 
 
 >>> import torch
 >>> scores, targets = torch.tensor([[3.0, 1.0, 2.0, 0.0]]), torch.tensor([[1, 1, 0, 0]])
->>> bool(RankLoss("binary", width=1e-3)(scores, targets).sub(1 - (1 + 2 / 3) / 2).abs() < 1e-4)
+>>> surrogate = RankLoss("binary", floor=1e-3)
+>>> surrogate.place.data.zero_()  # as sharp as it may be: average precision itself
+tensor(0.)
+>>> bool(surrogate(scores, targets).sub(1 - (1 + 2 / 3) / 2).abs() < 1e-4)
 True
 """
 
@@ -26,6 +29,7 @@ from lossmith.surrogates.surrogate import Setting, Surrogate
 from lossmith.surrogates.tables import asinh_grid, histograms
 from lossmith.vocabulary import Kind, parse_kind
 
+LARGEST_WIDTH = 1.0
 ORDERED_KINDS = (Kind.BINARY, Kind.MULTILABEL, Kind.MULTICLASS)
 
 
@@ -50,9 +54,10 @@ def _standardised(decisions: Decisions) -> Tensor:
 class PairLoss(Surrogate):
     """Mean over pairs of a positive and a negative of a falling function of their difference: for AUC."""
 
+    sees_pairs = True
     grid: Tensor
 
-    def __init__(self, kind: Kind | str, *, floor: float = 0.1, num_nodes: int = 257) -> None:
+    def __init__(self, kind: Kind | str, *, floor: float = 0.03, num_nodes: int = 257) -> None:
         super().__init__()
         self.kind = _check_ordered_kind(kind)
         self.floor = floor
@@ -98,38 +103,65 @@ class PairLoss(Surrogate):
 
 @final
 class RankLoss(Surrogate):
-    """1 - average precision with soft ranks, the softness learned."""
+    """1 - average precision with soft ranks, the softness learned, but never below ``floor``."""
 
-    def __init__(self, kind: Kind | str, *, width: float = 0.1, floor: float = 0.0) -> None:
+    sees_pairs = True
+    log_widths: Tensor
+
+    def __init__(self, kind: Kind | str, *, floor: float = 0.02, num_nodes: int = 13) -> None:
         super().__init__()
         self.kind = _check_ordered_kind(kind)
+        if not 0 < floor < LARGEST_WIDTH:
+            raise ValueError(f"floor is {floor}; more than 0 and less than {LARGEST_WIDTH:g} works.")
         self.floor = floor
-        self.initial_width = width
-        self.raw_width = nn.Parameter(torch.tensor(math.log(width)))
+        # the place between the smallest width (0) and the largest (1), on a logarithmic scale
+        self.place = nn.Parameter(torch.tensor(0.5))
+        self.register_buffer(
+            "log_widths", torch.linspace(math.log(floor), math.log(LARGEST_WIDTH), num_nodes), persistent=False
+        )
 
     @property
     def settings(self) -> Mapping[str, Setting]:
-        return {"kind": str(self.kind), "width": self.initial_width, "floor": self.floor}
+        return {"kind": str(self.kind), "floor": self.floor, "num_nodes": len(self.log_widths)}
+
+    @property
+    def width(self) -> Tensor:
+        low, high = self.log_widths[0], self.log_widths[-1]
+        return (low + self.place.clamp(0, 1) * (high - low)).exp()
 
     def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        return self.losses(*self.summarize(outputs, targets))
+        return _soft_average_precision_loss(to_decisions(self.kind, outputs, targets), self.width)
 
     def summarize(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, ...]:
-        decisions = to_decisions(self.kind, outputs, targets)
-        return _standardised(decisions), decisions.positives, decisions.negatives
+        """``[S, W]``: the loss at each width of a table, between which learning interpolates."""
+        chunk = max(1, 2_000_000 // max(1, outputs[0].numel() * outputs.shape[1]))
+        parts = []
+        for some_outputs, some_targets in zip(outputs.split(chunk), targets.split(chunk)):
+            decisions = to_decisions(self.kind, some_outputs, some_targets)
+            losses = [_soft_average_precision_loss(decisions, width) for width in self.log_widths.exp()]
+            parts.append(torch.stack(losses, -1))
+        return (torch.cat(parts),)
 
     def losses(self, *summary: Tensor) -> Tensor:
-        scores, positives, negatives = summary
-        width = self.floor + self.raw_width.exp()
-        is_above = torch.sigmoid((scores.unsqueeze(-2) - scores.unsqueeze(-1)) / width)  # [.., i, j]: j above i
-        # each positive is above itself by 1, not by the 1/2 of the sigmoid at 0
-        positives_above = (is_above @ positives.unsqueeze(-1)).squeeze(-1) + 0.5
-        negatives_above = (is_above @ negatives.unsqueeze(-1)).squeeze(-1)
-        precision = positives_above / (positives_above + negatives_above)
-        losses = mean_of_kept(1 - precision, positives)
-        is_defined = (positives.sum(-1) > 0) & (negatives.sum(-1) > 0)
-        return mean_of_kept(losses, is_defined.to(losses.dtype))
+        (table,) = summary
+        node = self.place.clamp(0, 1) * (len(self.log_widths) - 1)
+        nodes = torch.arange(len(self.log_widths), device=table.device)
+        return table @ (1 - (node - nodes).abs()).clamp_min(0)
 
     def penalty(self, *summary: Tensor) -> Tensor:
         """0: the sign is right by construction."""
-        return torch.zeros_like(summary[0][:, 0, 0])
+        return torch.zeros_like(summary[0][:, 0])
+
+
+def _soft_average_precision_loss(decisions: Decisions, width: Tensor) -> Tensor:
+    """``[S]``; 0 where a set has positives alone, or none."""
+    _, positives, negatives = decisions
+    scores = _standardised(decisions)
+    is_above = torch.sigmoid((scores.unsqueeze(-2) - scores.unsqueeze(-1)) / width)  # [.., i, j]: j above i
+    # each positive is above itself by 1, not by the 1/2 of the sigmoid at 0
+    positives_above = (is_above @ positives.unsqueeze(-1)).squeeze(-1) + 0.5
+    negatives_above = (is_above @ negatives.unsqueeze(-1)).squeeze(-1)
+    precision = positives_above / (positives_above + negatives_above)
+    losses = mean_of_kept(1 - precision, positives)
+    is_defined = (positives.sum(-1) > 0) & (negatives.sum(-1) > 0)
+    return mean_of_kept(losses, is_defined.to(losses.dtype))

@@ -64,6 +64,10 @@ class PointwiseSurrogate(Surrogate):
         self.register_buffer("grid", grid, persistent=False)
 
     @property
+    def has_sign_by_construction(self) -> bool:
+        return not self.hidden
+
+    @property
     def settings(self) -> Mapping[str, Setting]:
         return {
             "kind": str(self.kind),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from typing import ClassVar
 
 from torch import Tensor, nn
 
@@ -22,6 +23,13 @@ class Surrogate(nn.Module, ABC):
     """Abstract; the classes that derive from it are final."""
 
     kind: Kind
+    sees_pairs: ClassVar[bool] = False
+    """Its cost grows with the square of a set's size: learning shows it fewer sets."""
+
+    @property
+    def has_sign_by_construction(self) -> bool:
+        """Whatever its weights are, it does not rise as rows get better: it needs no penalty."""
+        return True
 
     @property
     @abstractmethod
