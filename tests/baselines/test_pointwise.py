@@ -13,7 +13,7 @@ from lossmith.kinds import CLASS_DIM, IGNORE_INDEX, Kind
 from lossmith.vocabulary import Loss
 from tests.metrics.samples import sample
 
-NAMES = ("ce", "label_smoothing", "mse", "brier", "hinge")
+NAMES = ("ce", "label_smoothing", "focal", "mse", "brier", "hinge")
 CASES = list(itertools.product(NAMES, CLASS_DIM))
 
 

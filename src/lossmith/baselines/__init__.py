@@ -14,18 +14,56 @@ import difflib
 from collections.abc import Callable
 
 from lossmith.baselines.cross_entropy import cross_entropy, label_smoothing
+from lossmith.baselines.focal import focal
+from lossmith.baselines.global_objectives import aucpr_loss, precision_at_recall_loss, recall_at_precision_loss
 from lossmith.baselines.hinge import hinge
+from lossmith.baselines.lovasz import lovasz
+from lossmith.baselines.pairwise import pairwise_logistic, smooth_ap
+from lossmith.baselines.rank_loss import rank_loss
+from lossmith.baselines.soft_counts import soft_balanced_accuracy, soft_f1, soft_jaccard, soft_mcc
 from lossmith.baselines.squared_error import brier, mean_squared_error
 from lossmith.vocabulary import Kind, Loss, parse_kind
 
-__all__ = ["LOSSES", "brier", "cross_entropy", "find_loss", "hinge", "label_smoothing", "mean_squared_error"]
+__all__ = [
+    "LOSSES",
+    "aucpr_loss",
+    "brier",
+    "cross_entropy",
+    "find_loss",
+    "focal",
+    "hinge",
+    "label_smoothing",
+    "lovasz",
+    "mean_squared_error",
+    "pairwise_logistic",
+    "precision_at_recall_loss",
+    "rank_loss",
+    "recall_at_precision_loss",
+    "smooth_ap",
+    "soft_balanced_accuracy",
+    "soft_f1",
+    "soft_jaccard",
+    "soft_mcc",
+]
 
 LOSSES: dict[str, Callable[[Kind], Loss]] = {
     "ce": cross_entropy,
     "label_smoothing": label_smoothing,
+    "focal": focal,
     "mse": mean_squared_error,
     "brier": brier,
     "hinge": hinge,
+    "soft_f1": soft_f1,
+    "soft_jaccard": soft_jaccard,
+    "soft_mcc": soft_mcc,
+    "soft_balanced_accuracy": soft_balanced_accuracy,
+    "lovasz": lovasz,
+    "pairwise": pairwise_logistic,
+    "smooth_ap": smooth_ap,
+    "rank": rank_loss,
+    "precision_at_recall": precision_at_recall_loss,
+    "recall_at_precision": recall_at_precision_loss,
+    "aucpr": aucpr_loss,
 }
 
 
