@@ -27,7 +27,7 @@ from torch import Tensor
 from lossmith.metrics.stacking import OverSets, sets_at_once
 from lossmith.predictions import draw_sets
 from lossmith.ranking import average_rank, kendall, pair_counts, spearman
-from lossmith.vocabulary import Loss, Metric, Predictions, check_predictions
+from lossmith.vocabulary import Loss, Metric, Predictions, StackLoss, check_predictions
 
 MIN_SETS = 3
 
@@ -97,7 +97,8 @@ def measure_alignment(
     if num_sets is not None and set_size is not None:
         predictions = draw_sets(predictions, num_sets=num_sets, set_size=set_size, generator=generator)
     losses = losses_of_sets(loss, predictions).double().cpu()
-    costs = _costs_of_sets(metric, predictions).double().cpu()
+    with torch.no_grad():
+        costs = _in_parts(metric.cost, predictions).double().cpu()
     is_defined = ~costs.isnan()
     losses, costs = losses[is_defined], costs[is_defined]
     _check_pairs(metric, losses, costs, num_left_out=int((~is_defined).sum()))
@@ -121,15 +122,16 @@ def measure_alignment(
 @torch.no_grad()
 def losses_of_sets(loss: Loss, predictions: Predictions) -> Tensor:
     """The loss of each set: ``[S]``."""
+    if isinstance(loss, StackLoss):
+        return _in_parts(loss.of_stack, predictions)
     name = getattr(loss, "__name__", type(loss).__name__)
     return OverSets(loss, name)(predictions.outputs, predictions.targets)
 
 
-@torch.no_grad()
-def _costs_of_sets(metric: Metric, predictions: Predictions) -> Tensor:
+def _in_parts(of_stack: Callable[[Tensor, Tensor], Tensor], predictions: Predictions) -> Tensor:
     num_together = sets_at_once(predictions.outputs)
     pairs = zip(predictions.outputs.split(num_together), predictions.targets.split(num_together))
-    return torch.cat([metric.cost(outputs, targets) for outputs, targets in pairs])
+    return torch.cat([of_stack(outputs, targets) for outputs, targets in pairs])
 
 
 def _check_pairs(metric: Metric, losses: Tensor, costs: Tensor, *, num_left_out: int) -> None:
@@ -159,20 +161,25 @@ def _estimate(
 
 
 def plot_alignment(alignments: Mapping[str, Alignment], path: str | os.PathLike[str]) -> None:
-    """One scatter plot per loss, side by side: the loss of each set against its cost. The suffix picks the format."""
+    """One scatter plot per loss, three in a row: the loss of each set against its cost. The suffix picks the format."""
     if not alignments:
         raise ValueError("there is no alignment to plot.")
     try:
         from matplotlib.figure import Figure
     except ImportError:
         raise ValueError("plots take matplotlib, which comes with the extra: pip install 'lossmith[lab]'.") from None
-    figure = Figure(figsize=(3.6 * len(alignments), 3.6), layout="constrained")
-    for axes, (name, alignment) in zip(figure.subplots(1, len(alignments), squeeze=False)[0], alignments.items()):
+    num_columns = min(3, len(alignments))
+    num_rows = -(-len(alignments) // num_columns)
+    figure = Figure(figsize=(3.6 * num_columns, 3.3 * num_rows), layout="constrained")
+    grid = figure.subplots(num_rows, num_columns, squeeze=False).flatten()
+    for axes in grid[len(alignments) :]:
+        axes.set_visible(False)
+    for axes, (name, alignment) in zip(grid, alignments.items()):
         axes.scatter(alignment.costs, alignment.losses, s=6, alpha=0.4, linewidths=0)
         axes.set_title(f"{name}: Spearman {alignment.spearman.value:.3f}")
         axes.set_xlabel(f"cost of {alignment.metric} (lower is better)")
         axes.set_ylabel("loss")
     try:
-        figure.savefig(path, dpi=150)
+        figure.savefig(path, dpi=110)
     except (OSError, ValueError) as error:
         raise ValueError(f"the plot cannot be written to {path}: {error}") from None

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -30,6 +30,7 @@ __all__ = [
     "Loss",
     "Metric",
     "Predictions",
+    "StackLoss",
     "Step",
     "check_predictions",
     "parse_kind",
@@ -40,6 +41,13 @@ class Loss(Protocol):
     """Anything that takes one set and gives a scalar, lower is better; a ``torch.nn.Module`` when it has weights."""
 
     def __call__(self, outputs: Tensor, targets: Tensor, /) -> Tensor: ...
+
+
+@runtime_checkable
+class StackLoss(Protocol):
+    """A loss that can judge a whole stack at once, ``[S, N, ...] -> [S]``, and checks nothing then."""
+
+    def of_stack(self, outputs: Tensor, targets: Tensor, /) -> Tensor: ...
 
 
 @dataclass(frozen=True)

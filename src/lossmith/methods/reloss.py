@@ -125,8 +125,12 @@ class ReLoss(nn.Module):
                 f"this loss of {self.card.metric} takes {self.kind} predictions, {LAYOUTS[self.kind]}; outputs "
                 f"{tuple(outputs.shape)} and targets {tuple(targets.shape)} came."
             )
-        loss: Tensor = self.surrogate(outputs.unsqueeze(0), targets.unsqueeze(0)).squeeze(0)
-        return loss * self.scale
+        return self.of_stack(outputs.unsqueeze(0), targets.unsqueeze(0)).squeeze(0)
+
+    def of_stack(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """``[S, N, ...]`` to ``[S]``, unchecked."""
+        losses: Tensor = self.surrogate(outputs, targets)
+        return losses * self.scale
 
     def extra_repr(self) -> str:
         return f"metric={self.card.metric}, kind={self.kind}, scale={self.scale:.3g}"
@@ -142,7 +146,7 @@ def learn(
     progress: bool = True,
     resume_from: str | os.PathLike[str] | None = None,
     objective: Objective | None = None,
-    learning_rate: float = 0.01,
+    learning_rate: float = 0.03,
     gradient_penalty: float | None = None,
     within: float = 0.5,
     num_real_sets: int = 2048,
