@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pickle
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -56,6 +58,20 @@ def test_targets_of_any_type(dtype: str, tmp_path: Path) -> None:
     assert loaded.outputs.dtype == torch.float64
 
 
+def test_long_doubles(tmp_path: Path) -> None:
+    np.savez(tmp_path / "p.npz", outputs=OUTPUTS.numpy().astype(np.longdouble), targets=TARGETS.numpy())
+    assert torch.equal(load_predictions(tmp_path / "p.npz", kind="binary").outputs, OUTPUTS.double())
+
+
+def test_probabilities_pass_where_the_caller_says_so(tmp_path: Path) -> None:
+    probabilities, targets = torch.rand(4, 50), torch.randint(2, (4, 50))
+    save_predictions(tmp_path / "p.npz", Predictions(probabilities, targets))
+    with pytest.raises(ValueError, match=r"p\.npz: .* these are probabilities; raw scores \(logits\) work"):
+        load_predictions(tmp_path / "p.npz", kind="binary")
+    loaded = load_predictions(tmp_path / "p.npz", kind="binary", want_scores=False)
+    assert torch.equal(loaded.outputs, probabilities)
+
+
 def test_an_unsigned_target_is_never_read_as_left_out(tmp_path: Path) -> None:
     targets = np.full((1, 2), 156, dtype=np.uint8)  # -100 modulo 256
     np.savez(tmp_path / "p.npz", outputs=np.zeros((1, 2, 3), dtype=np.float32), targets=targets)
@@ -79,7 +95,8 @@ def test_plain_errors(tmp_path: Path) -> None:
         (write(tmp_path / "nan.npz", outputs=not_a_number, targets=targets), "2 of 6 outputs are NaN"),
         (write(tmp_path / "sizes.npz", outputs=outputs, targets=targets[:, :2]), r"differ in N \(3 and 2\)"),
         (write(tmp_path / "dims.npz", outputs=outputs[None, None], targets=targets), r"one set is outputs \[N\]"),
-        (write(tmp_path / "text.npz", outputs=outputs, targets=[["a"]]), "targets holds <U1; numbers work"),
+        (write(tmp_path / "text.npz", outputs=outputs, targets=[["a"]]), "targets holds <U1; real numbers work"),
+        (write(tmp_path / "complex.npz", outputs=outputs * 1j, targets=targets), "outputs holds complex64; real"),
         (write(tmp_path / "kept.npz", outputs=outputs, targets=targets, is_held_out=[True]), "each of the 2 sets"),
         (write(tmp_path / "int.npz", outputs=targets, targets=targets), "outputs are torch.int64"),
     ]
@@ -100,9 +117,16 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     write(tmp_path / "cut.npz", outputs=OUTPUTS, targets=TARGETS)
     whole = (tmp_path / "cut.npz").read_bytes()
     (tmp_path / "cut.npz").write_bytes(whole[: len(whole) // 2])
+    (tmp_path / "pickle.npz").write_bytes(pickle.dumps({"outputs": 1}))
     for path in sorted(tmp_path.iterdir()):
-        with pytest.raises(ValueError, match=f"{path.name} cannot be read as {path.suffix}"):
+        with pytest.raises(ValueError, match=f"{path.name} cannot be read as {path.suffix}") as error:
             load_predictions(path, kind="binary")
+        assert "allow_pickle" not in str(error.value), "that is no advice"
+    with zipfile.ZipFile(tmp_path / "other.npz", "w") as archive:
+        for name in ("outputs.npy", "targets.npy"):
+            archive.writestr(name, b"1,2,3")
+    with pytest.raises(ValueError, match=r"other\.npz: outputs is no array of numpy"):
+        load_predictions(tmp_path / "other.npz", kind="binary")
 
 
 def test_pickles_are_refused(tmp_path: Path) -> None:

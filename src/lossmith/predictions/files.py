@@ -34,8 +34,11 @@ SUFFIXES = (".npz", ".safetensors")
 ARRAYS = ("outputs", "targets", "is_held_out")
 
 
-def load_predictions(path: str | os.PathLike[str], *, kind: Kind | str) -> Predictions:
-    """The stack of sets in the file, checked; one set becomes a stack of one."""
+def load_predictions(path: str | os.PathLike[str], *, kind: Kind | str, want_scores: bool = True) -> Predictions:
+    """The stack of sets in the file, checked; one set becomes a stack of one.
+
+    ``want_scores=False`` lets probabilities pass, for whoever reads nothing but their order.
+    """
     path, kind = Path(path), parse_kind(kind)
     _check_suffix(path)
     if not path.is_file():
@@ -44,7 +47,7 @@ def load_predictions(path: str | os.PathLike[str], *, kind: Kind | str) -> Predi
     outputs, targets = arrays["outputs"], arrays["targets"]
     is_stack = outputs.dim() == len(LAYOUTS[kind].outputs) + 1
     try:
-        check_predictions(kind, outputs, targets, is_stack=is_stack)
+        check_predictions(kind, outputs, targets, is_stack=is_stack, want_scores=want_scores)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
     if not is_stack:
@@ -112,10 +115,9 @@ def _names_to_read(path: Path, found: Collection[str]) -> list[str]:
 
 def _read_npz(path: Path) -> dict[str, Tensor]:
     try:
-        with path.open("rb") as file:
-            archive = np.load(file, allow_pickle=False)
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise ValueError("it holds a single array without a name")
+        if not zipfile.is_zipfile(path):  # asked beforehand: of any other file, numpy says that it is a pickle
+            raise ValueError("it is no archive of arrays, or only a part of one")
+        with np.load(path, allow_pickle=False) as archive:
             names = archive.files
             arrays = {name: archive[name] for name in ARRAYS if name in names}
     except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
@@ -123,11 +125,15 @@ def _read_npz(path: Path) -> dict[str, Tensor]:
     return {name: _as_tensor(path, name, arrays[name]) for name in _names_to_read(path, names)}
 
 
-def _as_tensor(path: Path, name: str, array: np.ndarray) -> Tensor:
-    if array.dtype.kind not in "biufc":
-        raise ValueError(f"{path}: {name} holds {array.dtype}; numbers work.")
-    # an unsigned integer would read IGNORE_INDEX as 156, and torch reads no foreign byte order
+def _as_tensor(path: Path, name: str, array: object) -> Tensor:
+    if not isinstance(array, np.ndarray):  # numpy gives the bytes of what it does not know
+        raise ValueError(f"{path}: {name} is no array of numpy.")
+    if array.dtype.kind not in "biuf":
+        raise ValueError(f"{path}: {name} holds {array.dtype}; real numbers work.")
+    # an unsigned integer would read IGNORE_INDEX as 156; torch reads no foreign byte order, and nothing beyond 64 bits
     wanted = np.dtype(np.int64) if array.dtype.kind in "biu" else array.dtype.newbyteorder("=")
+    if wanted.itemsize > 8:
+        wanted = np.dtype(np.float64)
     return torch.from_numpy(np.ascontiguousarray(array, dtype=wanted))
 
 
