@@ -53,7 +53,7 @@ from lossmith.vocabulary import CLASS_DIM, IGNORE_INDEX, LAYOUTS, Kind, Loss, Me
 
 # A loss that rises on more than this share of rows pushes models the wrong way, however well it ranks.
 MAX_SHARE_RISING = 0.01
-NUM_JUDGING_SETS = 1000
+NUM_JUDGING_SETS = 500
 # how often in a run the surrogate is judged, and stored where a file to resume from was named
 NUM_EVALUATIONS = 10
 
@@ -203,8 +203,7 @@ def learn(
         steps = surrogate_steps(
             candidate,
             metric,
-            # some surrogates look at pairs of rows: fewer sets say as much of them
-            [stack[:: 4 if candidate.sees_pairs else 1] for stack in sets.learning],
+            [_thinned(stack, candidate) for stack in sets.learning],
             objective or rank_objective(),
             optimizer,
             num_steps=num_steps,
@@ -229,7 +228,9 @@ def learn(
     chosen = candidates[best.index(max(best))]
     card = Card(
         metric.name,
-        measured={where: measure(chosen, metric, stack, seed=seed) for where, stack in sets.judging.items()},
+        measured={
+            where: measure(chosen, metric, _thinned(stack, chosen), seed=seed) for where, stack in sets.judging.items()
+        },
         share_rising=_mean_share_rising(chosen, sets.judging.values()),
         learned_from=_in_words(stored, num_random_sets),
         num_steps=num_steps,
@@ -380,6 +381,11 @@ def _default_penalty(surrogate: Surrogate) -> float:
     return 0.0 if surrogate.has_sign_by_construction else 1.0
 
 
+def _thinned(sets: Predictions, surrogate: Surrogate) -> Predictions:
+    """Some surrogates look at all pairs of rows: of them, fewer sets say as much."""
+    return sets[::4] if surrogate.sees_pairs else sets
+
+
 def _half_cosine(optimizer: torch.optim.Optimizer, *, num_steps: int, first_step: int) -> LambdaLR:
     # a formula of the step, not of the step before: it goes on anywhere
     return LambdaLR(optimizer, lambda step: 0.5 * (1 + math.cos(math.pi * (first_step + step) / num_steps)))
@@ -395,7 +401,7 @@ class _Choosing:
     @classmethod
     @torch.no_grad()
     def of(cls, surrogate: Surrogate, metric: Metric, sets: Predictions) -> _Choosing:
-        sets = sets[::4] if surrogate.sees_pairs else sets
+        sets = _thinned(sets, surrogate)
         costs = metric.cost(sets.outputs, sets.targets)
         is_defined = ~costs.isnan()
         summary = surrogate.summarize(sets.outputs, sets.targets)

@@ -42,7 +42,7 @@ class CountsNetwork(Surrogate):
     grid: Tensor
 
     def __init__(
-        self, kind: Kind | str, *, num_widths: int = 6, hidden: int = 16, floor: float = 0.1, num_nodes: int = 129
+        self, kind: Kind | str, *, num_widths: int = 6, hidden: int = 16, floor: float = 0.01, num_nodes: int = 129
     ) -> None:
         super().__init__()
         self.kind = parse_kind(kind)
@@ -101,10 +101,10 @@ class CountsNetwork(Surrogate):
         per_positive, per_negative = torch.log1p(alarms * odds), torch.log1p(missed / odds)
         rates = torch.cat([missed, alarms, per_positive, per_negative], dim=-1)
         costs = self.head(rates, odds.log())
-        is_present = (num_positives > 0).to(costs.dtype)
+        is_present = num_positives > 0
         # a class that the set does not have says something only where no class is there at all
-        is_present = torch.where(is_present.sum(-1, keepdim=True) > 0, is_present, torch.ones_like(is_present))
-        return mean_of_kept(costs, is_present)
+        is_counted = is_present | (~is_present.any(-1, keepdim=True) & (num_negatives > 0))
+        return mean_of_kept(costs, is_counted.to(costs.dtype))
 
 
 @final

@@ -17,6 +17,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+# softplus(-4) = .02
+RAMP = -4.0
+
 
 class FallingMixture(nn.Module):
     """48 numbers by default; maps any shape to the same shape, elementwise."""
@@ -27,12 +30,14 @@ class FallingMixture(nn.Module):
             raise ValueError(f"floor is {floor}; a positive width works (0.03 to 1), larger is smoother.")
         self.floor = floor
         self.num_steps = num_steps
-        num_parts = num_steps + num_ramps
-        self.raw_heights = nn.Parameter(torch.zeros(num_parts))
-        self.centres = nn.Parameter(
-            torch.cat([torch.linspace(-reach, reach, num_steps), torch.linspace(-reach, reach, num_ramps)])
-        )
-        self.raw_widths = nn.Parameter(torch.zeros(num_parts))
+        # denser around 0, where decisions fall, and as sharp as the place is narrow: a blurred start stays blurred,
+        # because a few hundred steps do not carry a width over orders of magnitude
+        even = torch.cat([torch.linspace(-1, 1, num_steps), torch.linspace(-1, 1, num_ramps)])
+        centres = even * even.abs()
+        self.centres = nn.Parameter(reach * centres)
+        self.raw_widths = nn.Parameter((floor + centres.abs()).log())
+        # ramps start low: they are for slopes where every step is flat
+        self.raw_heights = nn.Parameter(torch.cat([torch.zeros(num_steps), torch.full((num_ramps,), RAMP)]))
 
     def forward(self, x: Tensor) -> Tensor:
         heights = F.softplus(self.raw_heights)

@@ -57,7 +57,7 @@ class PairLoss(Surrogate):
     sees_pairs = True
     grid: Tensor
 
-    def __init__(self, kind: Kind | str, *, floor: float = 0.03, num_nodes: int = 257) -> None:
+    def __init__(self, kind: Kind | str, *, floor: float = 0.01, num_nodes: int = 257) -> None:
         super().__init__()
         self.kind = _check_ordered_kind(kind)
         self.floor = floor
@@ -108,7 +108,7 @@ class RankLoss(Surrogate):
     sees_pairs = True
     log_widths: Tensor
 
-    def __init__(self, kind: Kind | str, *, floor: float = 0.02, num_nodes: int = 13) -> None:
+    def __init__(self, kind: Kind | str, *, floor: float = 0.01, num_nodes: int = 13) -> None:
         super().__init__()
         self.kind = _check_ordered_kind(kind)
         if not 0 < floor < LARGEST_WIDTH:
@@ -149,7 +149,7 @@ class RankLoss(Surrogate):
         return table @ (1 - (node - nodes).abs()).clamp_min(0)
 
     def penalty(self, *summary: Tensor) -> Tensor:
-        """0: the sign is right by construction."""
+        """0: the sign is that of average precision itself."""
         return torch.zeros_like(summary[0][:, 0])
 
 

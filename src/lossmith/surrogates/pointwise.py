@@ -45,7 +45,7 @@ class PointwiseSurrogate(Surrogate):
         *,
         feature: Feature = "margin",
         hidden: list[int] | None = None,
-        floor: float = 0.1,
+        floor: float = 0.04,
         top: int = 1,
         num_nodes: int = 257,
     ) -> None:
@@ -110,7 +110,7 @@ class PointwiseSurrogate(Surrogate):
         return rows_between @ (slopes + 1).square()
 
 
-def margin_loss(kind: Kind | str, *, floor: float = 0.1, top: int = 1) -> PointwiseSurrogate:
+def margin_loss(kind: Kind | str, *, floor: float = 0.04, top: int = 1) -> PointwiseSurrogate:
     """The default: 48 weights that cannot rise. ``floor`` is the one number of smoothness to choose (0.03 to 1)."""
     return PointwiseSurrogate(kind, feature="margin", floor=floor, top=top)
 
