@@ -65,7 +65,8 @@ def test_table_has_the_best_first(run: Run, binary_file: Path) -> None:
 
 def test_plot(run: Run, binary_file: Path, tmp_path: Path) -> None:
     plot = tmp_path / "p.png"
-    assert run("align", "--metric", "auc", "--predictions", binary_file, *DRAW, "--plot", plot).code == 0
+    chosen = ("--metric", "auc", "--loss", "ce", "--loss", "mse")
+    assert run("align", *chosen, "--predictions", binary_file, *DRAW, "--plot", plot).code == 0
     assert plot.read_bytes().startswith(b"\x89PNG")
 
 
@@ -119,8 +120,53 @@ def test_functions_that_are_not_there(run: Run, binary_file: Path, my_functions:
     assert sentence(f"{my_functions}:right", "--kind", "binry", "--higher-is-better").startswith(
         "'binry' is not a kind"
     )
-    with pytest.raises(ModuleNotFoundError, match="a_package_that_is_not_there"):
-        run("align", "--metric-fn", f"broken_{my_functions}:f", *known, "--predictions", binary_file)
+
+
+def test_functions_that_fail(run: Run, binary_file: Path, my_functions: str) -> None:
+    """No traceback: what failed, and where in the user's file."""
+    Path(f"failing_{my_functions}.py").write_text(
+        "import torch\n"
+        "def one_argument(outputs):\n    return 0.0\n"
+        "def raises(outputs, targets):\n    return torch.cat([outputs, targets[None]]).mean()\n"
+        "def value_error(outputs, targets):\n    raise ValueError('of mine')\n"
+        "def not_a_number(outputs, targets):\n    return outputs\n"
+    )
+    Path(f"syntax_{my_functions}.py").write_text("def f(:\n")
+
+    def sentence(name: str, *options: str) -> str:
+        return run("align", *options, name, "--predictions", binary_file, *DRAW).sentence
+
+    metric = ("--loss", "ce", "--kind", "binary", "--higher-is-better", "--metric-fn")
+    for options in (("--metric", "f1", "--loss-fn"), metric):
+        file = f"failing_{my_functions}"
+        assert "your code failed with TypeError: one_argument() takes 1" in sentence(f"{file}:one_argument", *options)
+        assert re.fullmatch(
+            rf"your code failed with RuntimeError: .*\({file}\.py, line 5\)", sentence(f"{file}:raises", *options)
+        )
+        assert "ValueError: of mine" in sentence(f"{file}:value_error", *options)
+        assert "a single real number works" in sentence(f"{file}:not_a_number", *options)
+    assert "your code failed with SyntaxError" in sentence(f"syntax_{my_functions}:f", *metric)
+    assert sentence(f"broken_{my_functions}:f", *metric) == (
+        "your code failed with ModuleNotFoundError: No module named 'a_package_that_is_not_there' "
+        f"(broken_{my_functions}.py, line 1)"
+    )
+
+
+def test_probabilities_for_a_metric_and_a_loss_that_read_them(
+    run: Run, tmp_path: Path, generator: torch.Generator, my_functions: str
+) -> None:
+    path = write(tmp_path, *probabilities(*logits(generator)))
+    common = ("--loss-fn", f"{my_functions}:right", "--predictions", path, *DRAW)
+    assert run("align", "--metric", "auc", *common).code == 0
+    for options in (("--metric", "f1"), ("--metric", "auc", "--loss", "ce")):
+        assert "these are probabilities" in run("align", *options, *common).sentence
+
+
+def test_a_loss_that_is_the_same_on_all_sets_comes_last(run: Run, binary_file: Path, my_functions: str) -> None:
+    Path(f"constant_{my_functions}.py").write_text("def zero(outputs, targets):\n    return 0 * outputs.sum()\n")
+    losses = ("--loss-fn", f"constant_{my_functions}:zero", "--loss", "hinge", "--loss", "ce")
+    lines = run("align", "--metric", "auc", *losses, "--predictions", binary_file, *DRAW).out.splitlines()
+    assert "zero" in lines[-1]
 
 
 def test_which_metric(run: Run, binary_file: Path) -> None:

@@ -1,7 +1,8 @@
 """The command line: one file for each command, registered below.
 
 Commands import torch and what else is heavy when they run, so that ``lossmith --help`` is there at once. A mistake of
-the user ends with one plain sentence and exit code 2; an error of ours keeps its traceback.
+the user ends with one plain sentence and exit code 2, and so does an error in a function of theirs that a command was
+given; an error of ours keeps its traceback.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
+from traceback import walk_tb
 from typing import Annotated
 
 import typer
@@ -36,6 +39,13 @@ data.command("predictions", epilog="Example: lossmith data predictions digits --
 ParserError = typer.BadParameter.mro()[2]
 # modules that come with an extra
 EXTRAS = dict.fromkeys(("sklearn", "scipy", "matplotlib", "PIL", "joblib", "optuna", "jinja2"), "lab")
+
+# module and function in which we call a function, or import a module, of the user
+CALLS_OF_USERS_CODE = {
+    ("lossmith.cli.align", "_import"),
+    ("lossmith.metrics.stacking", "_one"),
+    ("lossmith.metrics.wrap", "__call__"),
+}
 
 
 def _show_version(is_wanted: bool) -> None:
@@ -75,15 +85,20 @@ def _sentence(error: Exception) -> str | None:
         return f"this takes {package}, which comes with an extra: pip install 'lossmith[{EXTRAS[package]}]'."
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}."
-    if isinstance(error, ValueError) and _is_raised_by_us(error):
+    # from the first call to the one that failed
+    frames = [
+        (str(frame.f_globals.get("__name__")), frame.f_code, line) for frame, line in walk_tb(error.__traceback__)
+    ]
+    last_of_ours = max(index for index, (module, _, _) in enumerate(frames) if module.startswith("lossmith."))
+    # our own checks speak to the user; a ValueError out of torch or numpy is a fault of ours: let it be seen
+    if isinstance(error, ValueError) and last_of_ours == len(frames) - 1:
         return str(error)
-    return None
-
-
-def _is_raised_by_us(error: Exception) -> bool:
-    """Our own checks speak to the user. A ValueError out of torch or numpy is a fault of ours: let it be seen."""
-    traceback = error.__traceback__
-    assert traceback is not None
-    while traceback.tb_next is not None:
-        traceback = traceback.tb_next
-    return str(traceback.tb_frame.f_globals["__name__"]).startswith("lossmith.")
+    module, code, _ = frames[last_of_ours]
+    if (module, code.co_name) not in CALLS_OF_USERS_CODE:
+        return None
+    places = [
+        f" ({Path(code.co_filename).name}, line {line})"
+        for module, code, line in frames[last_of_ours + 1 :]
+        if not module.startswith("importlib")
+    ]
+    return f"your code failed with {type(error).__name__}: {error}{''.join(places[:1])}"

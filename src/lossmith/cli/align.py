@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from importlib import import_module
+from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -45,7 +46,9 @@ def align(
 
     chosen = _choose_metric(metric, metric_fn, kind, higher_is_better)
     losses = _choose_losses(loss or [], loss_fn or [], chosen.kind)
-    stored = load_predictions(predictions, kind=chosen.kind)
+    # hand-made losses read raw scores, and would rank probabilities without a word of warning
+    want_scores = not (chosen.reads_probabilities and losses.keys() <= set(loss_fn or []))
+    stored = load_predictions(predictions, kind=chosen.kind, want_scores=want_scores)
     alignments: dict[str, Alignment] = {}
     with progress_bar("measuring", len(losses)) as advance:
         for name, each in losses.items():
@@ -70,7 +73,8 @@ def align(
 
 def print_alignments(alignments: dict[str, Alignment], title: str) -> None:
     """The best first, with 95 % intervals."""
-    best_first = sorted(alignments.items(), key=lambda item: -item[1].spearman.value)
+    # a loss that is the same on all sets has no correlation: NaN, at the end
+    best_first = sorted(alignments.items(), key=lambda item: (isnan(value := item[1].spearman.value), -value))
     rows = [(name, str(each.spearman), str(each.kendall), f"{each.discordant_share:.1%}") for name, each in best_first]
     print_table(title, ("loss", "Spearman", "Kendall", "pairs in the wrong order"), rows)
     num_left_out = best_first[0][1].num_sets_left_out
