@@ -253,6 +253,20 @@ def test_gradients_of_decaying_sums(generator: torch.Generator) -> None:
     assert torch.autograd.gradgradcheck(decaying_sums, inputs)
 
 
+@pytest.mark.parametrize("size", [1, 8, 300])
+def test_works_under_vmap(size: int, generator: torch.Generator) -> None:
+    a, b = torch.randn(2, 4, size, generator=generator)
+    a.requires_grad_()
+    for b_dim, order in ((0, b), (None, b[0])):
+        vectorised = torch.vmap(soft_spearman, in_dims=(0, b_dim))(a, order)
+        stacked = soft_spearman(a, order.expand_as(a))
+        torch.testing.assert_close(vectorised, stacked)
+        gradients = [torch.autograd.grad(values.sum(), a)[0] for values in (vectorised, stacked)]
+        torch.testing.assert_close(*gradients)
+    per_set = torch.vmap(torch.func.grad(lambda one, order: soft_spearman(one, order)))(a.detach(), b)
+    torch.testing.assert_close(per_set, torch.autograd.grad(soft_spearman(a, b).sum(), a)[0])
+
+
 def test_gradient_of_a_large_set_in_float32(generator: torch.Generator) -> None:
     a, noise = torch.randn(2, 30_000, generator=generator, dtype=torch.float64)
     gradients = []

@@ -43,7 +43,7 @@ def average_rank(x: Tensor) -> Tensor:
     # a run of equal values ends at the rank that is the number of values up to there
     twice_rank = run_sizes.cumsum(-1) * 2 - run_sizes + 1
     rank_in_order = twice_rank.gather(-1, run).to(_float_dtype(x)).div_(2)
-    rank = torch.empty_like(rank_in_order).scatter_(-1, order, rank_in_order)
+    rank = torch.empty_like(rank_in_order).scatter(-1, order, rank_in_order)  # not in place: vmap cannot do that
     return rank.masked_fill(_has_nan(x), torch.nan)
 
 
@@ -196,11 +196,22 @@ class _DecayingSums(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, z: Tensor, w_below: Tensor, w_above: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(z: Tensor, w_below: Tensor, w_above: Tensor) -> tuple[Tensor, Tensor]:
         below, above = _decaying_sum(torch.stack([z, -z.flip(-1)]), torch.stack([w_below, w_above.flip(-1)]))
-        above = above.flip(-1)
-        ctx.save_for_backward(z, w_below, w_above, below, above)
-        return below, above
+        return below, above.flip(-1)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.save_for_backward(*inputs, *output)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Tensor) -> tuple[tuple[Tensor, ...], tuple[int, int]]:
+        # sets in front of each other are what the function takes anyway
+        stacks = [
+            each.expand(info.batch_size, *each.shape) if dim is None else each.movedim(dim, 0)
+            for each, dim in zip(inputs, in_dims)
+        ]
+        return _DecayingSums.apply(*stacks), (0, 0)  # type: ignore[no-untyped-call]
 
     @staticmethod
     def backward(ctx: Any, grad_below: Tensor, grad_above: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -81,6 +81,16 @@ def test_ndcg_is_that_of_scikit_learn(generator: torch.Generator, num_levels: in
     assert_close(values.double(), torch.tensor(expected, dtype=torch.float64), atol=1e-6, rtol=0)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_ndcg_of_relevance_that_counts_clicks(dtype: torch.dtype) -> None:
+    """2 ** 5000 is infinite in any precision; beside the best document, all others count as nothing."""
+    outputs = torch.tensor([[3.0, 2.0, 1.0, 0.0]], dtype=dtype)
+    value = ranking.ndcg()(outputs, torch.tensor([[4000, 5000, 3, 0]]))
+    assert_close(value, torch.tensor(1 / log2(3), dtype=dtype))
+    assert ranking.ndcg(k=1)(outputs, torch.tensor([[4000, 5000, 3, 0]])) < 1e-30
+    assert ranking.ndcg()(outputs, torch.tensor([[5000, 4000, 3, 0]])) == 1
+
+
 @pytest.mark.parametrize("k", [1, 5, 12, 30])
 def test_values_are_those_of_torchmetrics(generator: torch.Generator, k: int) -> None:
     # above 0, because torchmetrics takes a document with a score below 0 for one that was not retrieved

@@ -95,7 +95,11 @@ def _mean_over_queries(outputs: Tensor, targets: Tensor, *, score: QueryScore, e
 
 
 def _ndcg(scores: Tensor, relevance: Tensor, *, k: int, gain: Gain) -> Tensor:
-    gains = relevance.exp2() - 1 if gain == "exponential" else relevance
+    gains = relevance
+    if gain == "exponential":
+        # as a share of the query's best, which cancels out: 2 ** relevance overflows where relevance counts clicks
+        best = relevance.amax(-1, keepdim=True)
+        gains = (relevance - best).exp2() - (-best).exp2()
     expected = _tied_groups(scores, k).expected(gains)
     discounts = 1 / (1 + _positions(expected)).log2()
     best_gains, _ = _first(gains, k)
