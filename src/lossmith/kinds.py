@@ -102,8 +102,10 @@ def check_predictions(
                 f"{kind} predictions: {name} came as {type(tensor).__name__}; a torch.Tensor works (torch.as_tensor)."
             )
     _check_shapes(kind, outputs, targets, is_stack)
-    if not outputs.is_floating_point():
-        raise ValueError(f"{kind} predictions: outputs are {outputs.dtype}; raw scores in floating point work.")
+    if not outputs.is_floating_point() or outputs.element_size() == 1:
+        raise ValueError(
+            f"{kind} predictions: outputs are {outputs.dtype}; raw scores in floating point, of 16 bits or more, work."
+        )
     if not bool(torch.isfinite(outputs).all()):
         num_bad = int((~torch.isfinite(outputs)).sum())
         raise ValueError(f"{kind} predictions: {num_bad} of {outputs.numel()} outputs are NaN or infinite.")
@@ -142,8 +144,12 @@ def _check_targets(kind: Kind, outputs: Tensor, targets: Tensor) -> None:
     if not targets.dtype.is_signed and targets.dtype != torch.bool:
         # unsigned, -100 is 156: a class would count as left out
         raise ValueError(f"{kind} predictions: targets are {targets.dtype}; signed integers work: targets.long().")
-    if kind is Kind.HEATMAP:
-        return  # coordinates: any real numbers
+    if kind is Kind.HEATMAP:  # coordinates: any real numbers
+        is_read = (targets[..., 2] > 0) & (targets != IGNORE_INDEX).all(-1)
+        scales = targets[is_read][:, 3:]
+        if scales.numel() > 0 and bool((scales <= 0).any()):
+            raise ValueError(f"heatmap predictions: scale goes down to {scales.min().item():g}; above 0 works.")
+        return
     kept = targets[targets != IGNORE_INDEX]
     if kept.numel() == 0:
         return
