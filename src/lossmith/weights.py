@@ -48,10 +48,7 @@ def save(loss: ReLoss, path: str | os.PathLike[str]) -> None:
     path = Path(path)
     if not isinstance(loss, ReLoss):
         raise ValueError(f"{type(loss).__name__} came; a learned loss is what a file can hold.")
-    if path.suffix != SUFFIX:
-        raise ValueError(f"{path}: learned losses live in files that end in {SUFFIX}.")
-    if not path.parent.is_dir():
-        raise ValueError(f"{path} cannot be written: there is no folder {path.parent}.")
+    check_place(path)
     loss.card.check()
     (name,) = (name for name, made_by in SURROGATES.items() if type(loss.surrogate) is made_by)
     metadata = {
@@ -68,6 +65,14 @@ def save(loss: ReLoss, path: str | os.PathLike[str]) -> None:
         unfinished.replace(path)
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def check_place(path: Path) -> None:
+    """Raise a ``ValueError`` where :func:`save` could not write."""
+    if path.suffix != SUFFIX:
+        raise ValueError(f"{path}: learned losses live in files that end in {SUFFIX}.")
+    if not path.parent.is_dir():
+        raise ValueError(f"{path} cannot be written: there is no folder {path.parent}.")
 
 
 def load(name_or_path: str | os.PathLike[str]) -> ReLoss:

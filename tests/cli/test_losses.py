@@ -16,6 +16,7 @@ def test_every_loss_is_listed(run: Run) -> None:
 def test_table(run: Run) -> None:
     lines = run("losses").out.splitlines()
     assert lines[0].strip() == f"{len(LOSSES)} losses"
+    assert any(line.startswith("accuracy ") and "omniglot" in line for line in lines)
     assert any(line.startswith("ce ") and "multiclass" in line for line in lines)
 
 
@@ -23,3 +24,11 @@ def test_one_kind(run: Run) -> None:
     names = [loss["name"] for loss in run("losses", "--kind", "binary", "--json").json["losses"]]
     assert {"ce", "mse"} <= set(names)
     assert "ce" not in [loss["name"] for loss in run("losses", "--kind", "heatmap", "--json").json["losses"]]
+
+
+def test_cards_of_learned_losses(run: Run) -> None:
+    learned = run("losses", "--kind", "multiclass", "--json").json["learned"]
+    cards = {loss["name"]: loss["card"] for loss in learned}
+    assert "accuracy" in cards
+    assert cards["accuracy"]["measured"]["mnist, never learned from"]["spearman"]["value"] > 0.98
+    assert {loss["kind"] for loss in learned} == {"multiclass"}

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lossmith.predictions.random import ragged, random_predictions
-from lossmith.vocabulary import IGNORE_INDEX, Kind, check_predictions
+from lossmith.predictions.random import random_predictions
+from lossmith.vocabulary import Kind, check_predictions
 
 
 @pytest.mark.parametrize("kind", list(Kind))
@@ -34,15 +34,6 @@ def test_sets_span_the_metric(generator: torch.Generator) -> None:
     assert share.min() < 0.05
     assert share.max() > 0.9
     assert (binary.outputs > 0).float().mean(-1).std() > 0.1
-
-
-def test_ragged_leaves_rows_out(generator: torch.Generator) -> None:
-    predictions = random_predictions("multilabel", num_sets=200, set_size=32, num_classes=3, generator=generator)
-    sizes = (ragged(predictions, smallest=4, generator=generator).targets != IGNORE_INDEX).all(-1).sum(-1)
-    assert sizes.min() >= 4
-    assert sizes.max() <= 32
-    assert sizes.min() < 8
-    assert sizes.max() > 24
 
 
 def test_unknown_kind() -> None:

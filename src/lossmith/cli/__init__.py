@@ -21,6 +21,7 @@ from lossmith.cli.align import align
 from lossmith.cli.console import show_warning
 from lossmith.cli.data import list_datasets, make_predictions
 from lossmith.cli.demo import demo
+from lossmith.cli.learn import learn
 from lossmith.cli.losses import list_losses
 from lossmith.cli.metrics import list_metrics
 
@@ -30,6 +31,7 @@ data = typer.Typer(no_args_is_help=True, help="Data sets, and predictions of mod
 app.command("demo", epilog="Example: lossmith demo")(demo)
 app.command("metrics", epilog="Example: lossmith metrics --kind binary")(list_metrics)
 app.command("losses", epilog="Example: lossmith losses --kind binary")(list_losses)
+app.command("learn", epilog="Example: lossmith learn f1 --predictions p.npz --out loss.safetensors")(learn)
 app.command("align", epilog="Example: lossmith align --metric accuracy --loss ce --loss mse --predictions p.npz")(align)
 app.add_typer(data, name="data", epilog="Example: lossmith data list")
 data.command("list", epilog="Example: lossmith data list")(list_datasets)

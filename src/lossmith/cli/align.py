@@ -29,7 +29,8 @@ def align(
         bool | None, Option("--higher-is-better/--lower-is-better", help="With --metric-fn.")
     ] = None,
     loss: Annotated[
-        list[str] | None, Option(help="A name from `lossmith losses`; may be repeated. Without: all that fit.")
+        list[str] | None,
+        Option(help="A name from `lossmith losses` or a saved loss; may be repeated. Without: all that fit."),
     ] = None,
     loss_fn: Annotated[
         list[str] | None, Option(help="Your own loss, module:function of (outputs, targets); may be repeated.")
@@ -44,7 +45,7 @@ def align(
     from lossmith.alignment import measure_alignment, plot_alignment
     from lossmith.predictions import load_predictions
 
-    chosen = _choose_metric(metric, metric_fn, kind, higher_is_better)
+    chosen = choose_metric(metric, metric_fn, kind, higher_is_better)
     losses = _choose_losses(loss or [], loss_fn or [], chosen.kind)
     # hand-made losses read raw scores, and would rank probabilities without a word of warning
     want_scores = not (chosen.reads_probabilities and losses.keys() <= set(loss_fn or []))
@@ -92,7 +93,7 @@ def as_plain(alignment: Alignment) -> dict[str, Any]:
     }
 
 
-def _choose_metric(
+def choose_metric(
     name: str | None, function_name: str | None, kind: str | None, higher_is_better: bool | None
 ) -> Metric:
     from lossmith.metrics import find_metric
@@ -115,14 +116,26 @@ def _choose_metric(
 
 
 def _choose_losses(names: list[str], function_names: list[str], kind: Kind) -> dict[str, Loss]:
-    from lossmith.baselines import find_loss
     from lossmith.cli.losses import names_for
 
     if not names and not function_names:
         names = names_for(kind)
         if not names:
             raise ValueError(f"no hand-made loss reads {kind} predictions; --loss-fn MODULE:FUNCTION takes your own.")
-    return {name: find_loss(name, kind) for name in names} | {name: _import(name) for name in function_names}
+    return {name: _find(name, kind) for name in names} | {name: _import(name) for name in function_names}
+
+
+def _find(name: str, kind: Kind) -> Loss:
+    """A hand-made loss, a shipped one, or a file."""
+    from lossmith.baselines import LOSSES, find_loss
+    from lossmith.weights import SUFFIX, load, shipped
+
+    if name in LOSSES or not (name in shipped() or name.endswith(SUFFIX)):
+        return find_loss(name, kind)
+    learned = load(name)
+    if learned.kind is not kind:
+        raise ValueError(f"{name} is a loss for {learned.kind} predictions; these are {kind}.")
+    return learned
 
 
 def _import(name: str) -> Callable[..., Any]:

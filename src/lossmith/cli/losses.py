@@ -9,26 +9,49 @@ from typer import Option
 from lossmith.cli.console import first_sentence, print_json, print_table
 
 if TYPE_CHECKING:
+    from lossmith.methods.reloss import Card
     from lossmith.vocabulary import Kind
 
 
 def list_losses(
     kind: Annotated[str | None, Option(help="Only those that read predictions of this kind.")] = None,
-    as_json: Annotated[bool, Option("--json", help="One JSON object.")] = False,
+    as_json: Annotated[bool, Option("--json", help="One JSON object, with the cards of learned losses.")] = False,
 ) -> None:
-    """List the hand-made losses."""
+    """List the hand-made losses, and the learned ones that come with lossmith."""
+    from dataclasses import asdict
+
     from lossmith.baselines import LOSSES
     from lossmith.vocabulary import Kind, parse_kind
+    from lossmith.weights import load, shipped
 
     wanted = None if kind is None else parse_kind(kind)
     names = list(LOSSES) if wanted is None else names_for(wanted)
     kinds = {name: [each.value for each in Kind if _can_read(name, each)] for name in names}
     sentences = {name: first_sentence(LOSSES[name].__doc__) for name in names}
+    learned = {name: loss for name, loss in ((name, load(name)) for name in shipped()) if wanted in (None, loss.kind)}
     if as_json:
-        print_json({"losses": [{"name": name, "kinds": kinds[name], "description": sentences[name]} for name in names]})
+        hand_made = [{"name": name, "kinds": kinds[name], "description": sentences[name]} for name in names]
+        cards = [{"name": name, "kind": loss.kind, "card": asdict(loss.card)} for name, loss in learned.items()]
+        print_json({"losses": hand_made, "learned": cards})
         return
     rows = [(name, ", ".join(kinds[name]), sentences[name]) for name in names]
     print_table(f"{len(rows)} losses", ("name", "kinds", "what it is"), rows)
+    if learned:
+        print()
+        of_cards = [(name, loss.kind, *_alignment_in_words(loss.card)) for name, loss in learned.items()]
+        columns = ("name", "kind", "Spearman with the metric", "of cross-entropy", "on sources it never learned from")
+        print_table(f"{len(learned)} learned losses: lossmith.load(name)", columns, of_cards)
+
+
+def _alignment_in_words(card: Card) -> tuple[str, str, str]:
+    """Means over the sources that taught the loss nothing, or over all where there is no such source."""
+    from lossmith.methods.reloss import UNSEEN
+
+    unseen = {where: each for where, each in card.measured.items() if where.endswith(UNSEEN)} or card.measured
+    learned = [each.spearman.value for each in unseen.values()]
+    base = [each.base_spearman.value for each in unseen.values() if each.base_spearman is not None]
+    names = ", ".join(where.removesuffix(UNSEEN) for where in unseen)
+    return f"{sum(learned) / len(learned):.3f}", f"{sum(base) / len(base):.3f}" if base else "", names
 
 
 def names_for(kind: Kind) -> list[str]:

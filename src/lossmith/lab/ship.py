@@ -20,7 +20,7 @@ import torch
 from lossmith.lab.checkpoints import CheckpointRun, checkpoint_steps, collect_checkpoints
 from lossmith.lab.datasets import find_dataset
 from lossmith.lab.recipes import recipe_for
-from lossmith.methods.reloss import Card, ReLoss, learn, measure
+from lossmith.methods.reloss import UNSEEN, Card, ReLoss, learn, measure
 from lossmith.metrics import find_metric
 from lossmith.predictions import draw_sets
 from lossmith.surrogates import CountsNetwork, PairLoss, RankLoss, Surrogate, margin_loss
@@ -96,7 +96,7 @@ def make(metric_name: str, *, seed: int = 0, folder: Path = RUNS_FOLDER, progres
             set_size=128,
             generator=torch.Generator().manual_seed(seed),
         )
-        elsewhere[f"{name}, never learned from"] = measure(loss.surrogate, metric, sets, seed=seed)
+        elsewhere[f"{name}{UNSEEN}"] = measure(loss.surrogate, metric, sets, seed=seed)
     card: Card = replace(loss.card, measured={**loss.card.measured, **elsewhere})
     card.check()
     return ReLoss(loss.surrogate, card, scale=loss.scale)

@@ -24,6 +24,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
+from itertools import product
 from pathlib import Path
 from typing import final
 
@@ -43,7 +44,7 @@ from lossmith.learning import (
     surrogate_steps,
 )
 from lossmith.metrics import find_metric
-from lossmith.predictions import draw_sets, ragged, random_predictions
+from lossmith.predictions import draw_sets, random_predictions
 from lossmith.predictions.splitting import split
 from lossmith.ranking import spearman
 from lossmith.surrogates import CountsNetwork, DeepSets, PairLoss, RankLoss, Surrogate, margin_loss
@@ -54,6 +55,8 @@ from lossmith.vocabulary import CLASS_DIM, IGNORE_INDEX, LAYOUTS, Kind, Loss, Me
 # A loss that rises on more than this share of rows pushes models the wrong way, however well it ranks.
 MAX_SHARE_RISING = 0.01
 NUM_JUDGING_SETS = 500
+# what a card says behind the name of a source that was only measured
+UNSEEN = ", never learned from"
 # how often in a run the surrogate is judged, and stored where a file to resume from was named
 NUM_EVALUATIONS = 10
 
@@ -303,13 +306,14 @@ def _sets(
         choosing[where] = drawn(parts.choosing, NUM_JUDGING_SETS)
         judging[where] = drawn(parts.judging, NUM_JUDGING_SETS)
         class_counts.append(_count_classes(metric.kind, predictions))
-    for count in num_classes or class_counts or [10]:
-        share = num_random_sets // len(num_classes or class_counts or [10])
-        if share:
-            stack = random_predictions(
-                metric.kind, num_sets=share, set_size=set_size, num_classes=count, generator=generator
-            )
-            learning.append(ragged(stack, smallest=min(16, set_size), generator=generator))
+    # a user's last batch is smaller than the others, and a loss is asked for it all the same
+    sizes = [max(2, set_size >> halvings) for halvings in range(4)]
+    shapes = list(product(num_classes or class_counts or [10], sizes))
+    for count, size in shapes if num_random_sets >= len(shapes) else []:
+        num_sets = num_random_sets // len(shapes)
+        learning.append(
+            random_predictions(metric.kind, num_sets=num_sets, set_size=size, num_classes=count, generator=generator)
+        )
     if not stored:
         for part in (choosing, judging):
             part["random sets"] = random_predictions(

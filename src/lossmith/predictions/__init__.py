@@ -2,6 +2,6 @@
 
 from lossmith.predictions.drawing import draw_sets
 from lossmith.predictions.files import load_predictions, save_predictions
-from lossmith.predictions.random import ragged, random_predictions
+from lossmith.predictions.random import random_predictions
 
-__all__ = ["draw_sets", "load_predictions", "ragged", "random_predictions", "save_predictions"]
+__all__ = ["draw_sets", "load_predictions", "random_predictions", "save_predictions"]

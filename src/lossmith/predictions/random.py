@@ -45,17 +45,6 @@ def random_predictions(
     return Predictions(outputs * _each_set(scale, outputs), targets)
 
 
-def ragged(predictions: Predictions, *, smallest: int, generator: Generator) -> Predictions:
-    """The same sets in sizes between ``smallest`` and all rows: the rest is left out by ``IGNORE_INDEX``."""
-    num_sets, set_size = predictions.num_sets, predictions.set_size
-    sizes = _log_uniform(num_sets, smallest, set_size + 1, generator).long().clamp(smallest, set_size)
-    is_out = torch.arange(set_size) >= sizes.unsqueeze(-1)
-    is_out = is_out.view(is_out.shape + (1,) * (predictions.targets.dim() - 2))
-    return Predictions(
-        predictions.outputs, predictions.targets.masked_fill(is_out, IGNORE_INDEX), predictions.is_held_out
-    )
-
-
 def _uniform(num_sets: int, low: float, high: float, generator: Generator) -> Tensor:
     return low + (high - low) * torch.rand(num_sets, generator=generator)
 
