@@ -13,6 +13,7 @@ from torch import Tensor
 from lossmith.alignment import Alignment, losses_of_sets, measure_alignment, plot_alignment
 from lossmith.baselines import find_loss
 from lossmith.kinds import Kind
+from lossmith.metrics import METRICS
 from lossmith.vocabulary import Metric, Predictions
 
 CE = find_loss("ce", "binary")
@@ -131,6 +132,24 @@ def test_modules_leave_no_graph(predictions: Predictions) -> None:
         return CE(scale(outputs[:, None])[:, 0], targets)
 
     assert not losses_of_sets(loss, predictions).requires_grad
+
+
+def test_probabilities(predictions: Predictions) -> None:
+    """Their order is that of the scores, so the metric is right; a loss of scores would be another one, unsaid."""
+    as_probabilities = replace(predictions, outputs=predictions.outputs.sigmoid())
+
+    def loss_of_probabilities(outputs: Tensor, targets: Tensor) -> Tensor:
+        return torch.nn.functional.binary_cross_entropy(outputs, targets.to(outputs.dtype))
+
+    expected = measure_alignment(CE, METRICS["auc"], predictions)
+    with pytest.warns(UserWarning, match=r"these are probabilities; .* auc takes them as they are; the loss is given"):
+        alignment = measure_alignment(loss_of_probabilities, METRICS["auc"], as_probabilities)
+    assert torch.equal(alignment.costs, expected.costs)
+    assert alignment.losses.tolist() == pytest.approx(expected.losses.tolist(), rel=1e-4)
+    with pytest.raises(ValueError, match=r"these are probabilities; raw scores \(logits\) work"):
+        measure_alignment(loss_of_probabilities, METRICS["f1"], as_probabilities)
+    with pytest.raises(ValueError, match="targets go from 0 to 2"):
+        measure_alignment(CE, METRICS["auc"], replace(as_probabilities, targets=2 * predictions.targets))
 
 
 def test_plain_errors(predictions: Predictions) -> None:

@@ -18,8 +18,10 @@ Take many sets of held-out predictions, compute the loss and the metric's cost o
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -84,13 +86,7 @@ def measure_alignment(
         raise ValueError("num_sets and set_size belong together: both draw sets, neither uses the sets as they are.")
     if not 0 < confidence < 1 or num_bootstrap < 1:
         raise ValueError(f"confidence={confidence} and num_bootstrap={num_bootstrap} came; 0 to 1, and 1 or more work.")
-    check_predictions(
-        metric.kind,
-        predictions.outputs,
-        predictions.targets,
-        is_stack=True,
-        want_scores=not metric.reads_probabilities,
-    )
+    _check(metric, predictions)
     generator = torch.Generator().manual_seed(seed)
     if predictions.is_held_out is not None and bool(predictions.is_held_out.any()):
         predictions = predictions[predictions.is_held_out]
@@ -117,6 +113,18 @@ def measure_alignment(
         losses=losses,
         costs=costs,
     )
+
+
+def _check(metric: Metric, predictions: Predictions) -> None:
+    check = partial(check_predictions, metric.kind, predictions.outputs, predictions.targets, is_stack=True)
+    try:
+        check()
+    except ValueError as error:
+        if not metric.reads_probabilities:
+            raise
+        check(want_scores=False)  # anything else that is wrong
+        # the metric may be made for probabilities; whether the loss is, only the caller knows
+        warnings.warn(f"{error} {metric.name} takes them as they are; the loss is given the same.", stacklevel=3)
 
 
 @torch.no_grad()

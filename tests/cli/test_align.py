@@ -157,7 +157,8 @@ def test_probabilities_for_a_metric_and_a_loss_that_read_them(
 ) -> None:
     path = write(tmp_path, *probabilities(*logits(generator)))
     common = ("--loss-fn", f"{my_functions}:right", "--predictions", path, *DRAW)
-    assert run("align", "--metric", "auc", *common).code == 0
+    with pytest.warns(UserWarning, match="auc takes them as they are; the loss is given the same"):
+        assert run("align", "--metric", "auc", *common).code == 0
     for options in (("--metric", "f1"), ("--metric", "auc", "--loss", "ce")):
         assert "these are probabilities" in run("align", *options, *common).sentence
 
