@@ -1,0 +1,204 @@
+"""Learned losses: better than cross-entropy and Brier on networks that they never saw, the same again from a seed or a
+state, and no loss where there is nothing to learn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+import lossmith
+from lossmith.alignment import Alignment, Estimate, measure_alignment
+from lossmith.baselines import find_loss
+from lossmith.lab.checkpoints import checkpoint_predictions
+from lossmith.lab.datasets import DATASETS
+from lossmith.lab.recipes import Recipe
+from lossmith.learning import approximation_objective
+from lossmith.methods.reloss import Card, Measured, learn, share_of_rising_rows
+from lossmith.metrics import METRICS, wrap
+from lossmith.predictions import random_predictions
+from lossmith.surrogates import CountsNetwork, DeepSets, PairLoss, PointwiseSurrogate, RankLoss, margin_loss
+from lossmith.vocabulary import Predictions
+
+
+def stored(kind: str, *, num_sets: int = 30, num_classes: int = 4, seed: int = 0) -> Predictions:
+    generator = torch.Generator().manual_seed(seed)
+    return random_predictions(kind, num_sets=num_sets, set_size=240, num_classes=num_classes, generator=generator)
+
+
+QUICK = {"num_steps": 30, "num_real_sets": 320, "num_random_sets": 320, "set_size": 32, "progress": False}
+
+
+@pytest.fixture(scope="module")
+def digits() -> Predictions:
+    """Rows that the networks did not train on, early and late."""
+    made = checkpoint_predictions(DATASETS["digits"].load(None), Recipe(batch_size=32, num_epochs=4), num_seeds=2)
+    predictions, seed = made.predictions, made.seed
+    assert predictions.is_held_out is not None
+    picked = predictions[predictions.is_held_out]
+    return Predictions(picked.outputs, picked.targets, seed[predictions.is_held_out] == 1)
+
+
+def test_better_than_hand_made_losses_on_another_network(digits: Predictions) -> None:
+    """Learned on one network and its rows, measured on another: the bar is cross-entropy *and* Brier."""
+    loss = learn("accuracy", digits, surrogate=margin_loss("multiclass"), progress=False, num_steps=200)
+
+    def aligned(one: object) -> Alignment:
+        return measure_alignment(one, METRICS["accuracy"], digits, num_sets=500, set_size=128, num_bootstrap=50)  # type: ignore[arg-type]
+
+    learned, ce, brier = (aligned(one) for one in (loss, find_loss("ce", loss.kind), find_loss("brier", loss.kind)))
+    assert learned.spearman.value > max(ce.spearman.value, brier.spearman.value)
+    assert learned.spearman.value > 0.97
+    assert learned.kendall.value > 0.89
+    assert loss.card.share_rising == 0
+
+
+def test_shipped_accuracy_on_networks_it_never_saw(digits: Predictions) -> None:
+    shipped = measure_alignment(
+        lossmith.load("accuracy"), METRICS["accuracy"], digits, num_sets=500, set_size=128, num_bootstrap=50
+    )
+    ce = measure_alignment(
+        find_loss("ce", "multiclass"), METRICS["accuracy"], digits, num_sets=500, set_size=128, num_bootstrap=50
+    )
+    assert shipped.spearman.value > ce.spearman.value + 0.01
+
+
+@pytest.mark.parametrize(
+    ("metric", "surrogates"),
+    [
+        ("binary_accuracy", (PointwiseSurrogate, CountsNetwork)),
+        ("f1", (PointwiseSurrogate, CountsNetwork)),
+        ("auc", (PairLoss, RankLoss)),
+        ("ap", (PairLoss, RankLoss)),
+        ("f1_macro", (PointwiseSurrogate, CountsNetwork)),
+        ("multilabel_f1", (PointwiseSurrogate, CountsNetwork)),
+    ],
+)
+def test_the_metric_tells_what_suits_it(metric: str, surrogates: tuple[type, ...]) -> None:
+    kind = METRICS[metric].kind
+    loss = learn(metric, stored(kind), **QUICK)  # type: ignore[arg-type]
+    assert type(loss.surrogate) in surrogates
+    assert loss.card.measured["predictions"].spearman.low > 0.5
+    assert loss.card.metric == metric
+    generator = torch.Generator().manual_seed(5)
+    sets = random_predictions(kind, num_sets=1, set_size=32, num_classes=4, generator=generator)
+    outputs = sets.outputs[0].requires_grad_()
+    loss(outputs, sets.targets[0]).backward()
+    assert outputs.grad is not None
+    assert outputs.grad.isfinite().all()
+
+
+def calibration(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Sees probabilities and not decisions alone."""
+    return (outputs.sigmoid() - targets).square().mean()
+
+
+def test_a_metric_that_fits_no_pattern() -> None:
+    metric = wrap(calibration, kind="binary", higher_is_better=False)
+    loss = learn(metric, stored("binary"), **{**QUICK, "num_steps": 20})  # type: ignore[arg-type]
+    assert loss.card.measured["predictions"].spearman.low > 0.3
+    options = {**QUICK, "num_steps": 100, "gradient_penalty": 10.0}
+    alone = learn(metric, stored("binary"), surrogate=DeepSets("binary", is_scaled=False), **options)  # type: ignore[arg-type]
+    assert alone.card.measured["predictions"].spearman.low > 0.3
+
+
+def test_same_seed_same_loss() -> None:
+    first, second = (learn("f1", stored("binary"), **QUICK) for _ in range(2))  # type: ignore[arg-type]
+    for one, other in zip(first.state_dict().values(), second.state_dict().values()):
+        assert torch.equal(one, other)
+    assert first.card == second.card
+    assert first.scale == second.scale
+
+
+def test_a_run_that_is_killed_ends_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = learn("f1", stored("binary"), **QUICK)  # type: ignore[arg-type]
+    path = tmp_path / "state.safetensors"
+    import lossmith.methods.reloss as module
+
+    real, num_saved = module.save_learning, 0
+
+    def save_and_die(*arguments: object) -> None:
+        nonlocal num_saved
+        real(*arguments)  # type: ignore[arg-type]
+        num_saved += 1
+        if num_saved in (4, 15):  # in the first surrogate, and in the second
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "save_learning", save_and_die)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            learn("f1", stored("binary"), resume_from=path, **QUICK)  # type: ignore[arg-type]
+    resumed = learn("f1", stored("binary"), resume_from=path, **QUICK)  # type: ignore[arg-type]
+    for name, tensor in whole.state_dict().items():
+        assert torch.equal(tensor, resumed.state_dict()[name]), name
+    assert resumed.card == whole.card
+
+
+def test_random_sets_alone() -> None:
+    loss = learn("accuracy", **{**QUICK, "set_size": 64})  # type: ignore[arg-type]
+    assert loss.card.learned_from == "random sets"
+    assert loss.card.measured["random sets"].spearman.low > 0.9
+
+
+def test_approximation_is_an_objective_too() -> None:
+    loss = learn(
+        "accuracy",
+        stored("multiclass"),
+        surrogate=margin_loss("multiclass"),
+        objective=approximation_objective(),
+        **QUICK,  # type: ignore[arg-type]
+    )
+    assert loss.card.measured["predictions"].spearman.value > 0
+
+
+def test_gradient_is_as_long_as_that_of_cross_entropy() -> None:
+    sets = stored("multiclass", num_sets=100)
+    loss = learn("accuracy", sets, surrogate=margin_loss("multiclass"), **QUICK)  # type: ignore[arg-type]
+
+    def norm(one: object, index: int) -> float:
+        outputs = sets.outputs[index].clone().requires_grad_()
+        one(outputs, sets.targets[index]).backward()  # type: ignore[operator]
+        assert outputs.grad is not None
+        return float(outputs.grad.norm())
+
+    ratios = torch.tensor([norm(loss, i) / norm(find_loss("ce", "multiclass"), i) for i in range(100)])
+    assert 0.3 < ratios.median() < 3
+
+
+def test_nothing_to_learn() -> None:
+    constant = wrap(lambda outputs, targets: outputs.new_tensor(1.0), kind="binary", higher_is_better=True, name="one")
+    with pytest.raises(ValueError, match="one is the same on all"):
+        learn(constant, stored("binary"), **QUICK)  # type: ignore[arg-type]
+    sets = stored("binary")
+    with pytest.raises(ValueError, match="every set is held out"):
+        learn("f1", Predictions(sets.outputs, sets.targets, torch.ones(30).bool()), **QUICK)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="5 rows each"):
+        learn("f1", Predictions(sets.outputs[:, :5], sets.targets[:, :5]), **QUICK)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="no surrogate is made for ranking"):
+        learn("ndcg", stored("ranking", num_sets=8), **{**QUICK, "set_size": 8})  # type: ignore[arg-type]
+
+
+def test_rising_rows_are_counted() -> None:
+    surrogate = PointwiseSurrogate("binary")
+    sets = stored("binary")
+    assert share_of_rising_rows(surrogate, sets) == 0
+
+    class Rising(torch.nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x
+
+    surrogate.curve = Rising()
+    share = share_of_rising_rows(surrogate, sets)
+    assert share is not None
+    assert share > 0.99
+
+
+def test_a_card_that_fails_its_check() -> None:
+    good, bad = (Measured(Estimate(v, v - 0.1, v + 0.1), Estimate(v, v, v)) for v in (0.9, 0.05))
+    Card("f1", {"a": good}, 0.0, "", 1, 0, "0").check()
+    with pytest.raises(ValueError, match="held-out sets of b as f1 does"):
+        Card("f1", {"a": good, "b": bad}, 0.0, "", 1, 0, "0").check()
+    with pytest.raises(ValueError, match=r"rises on 20.0%"):
+        Card("f1", {"a": good}, 0.2, "", 1, 0, "0").check()
