@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from lossmith.combining import combine as combine
     from lossmith.methods.reloss import ReLoss as ReLoss
     from lossmith.methods.reloss import learn as learn
+    from lossmith.methods.uniloss import UniLoss as UniLoss
     from lossmith.vocabulary import Kind as Kind
     from lossmith.vocabulary import Metric as Metric
     from lossmith.vocabulary import Predictions as Predictions
@@ -31,6 +32,7 @@ _HOMES = {
     "combine": "combining",
     "ReLoss": "methods.reloss",
     "learn": "methods.reloss",
+    "UniLoss": "methods.uniloss",
     "Kind": "vocabulary",
     "Metric": "vocabulary",
     "Predictions": "vocabulary",

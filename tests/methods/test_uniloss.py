@@ -15,7 +15,6 @@ from lossmith.methods.uniloss import (
     Refactoring,
     UniLoss,
     draw_anchors,
-    find_decisions,
     interpolate,
     read_average_precision,
 )
@@ -48,8 +47,7 @@ def one_set(name: str, generator: torch.Generator, *, size: int = 8, ignored: fl
 
 
 def refactor(loss: UniLoss, outputs: Tensor, targets: Tensor) -> Refactoring:
-    decisions = find_decisions(loss.metric, outputs, loss.threshold)
-    return loss._refactor(outputs, targets, decisions, torch.Generator())
+    return loss.refactor(outputs, targets, torch.Generator())
 
 
 def gradient(loss: nn.Module, outputs: Tensor, targets: Tensor) -> Tensor:

@@ -103,50 +103,51 @@ class UniLoss(nn.Module):
             self._read_bits = read_average_precision
 
     def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        if self._decisions is None:
-            check_predictions(self.metric.kind, outputs, targets, want_scores=not self.metric.reads_probabilities)
-            self._decisions = find_decisions(self.metric, outputs, self.threshold)
         # multiplied, so that seeds that are neighbours are far apart; torch reads no more than 32 bits on a CPU
         seed_of_call = (self.seed * 0x9E3779B1 + self.num_calls) % 2**32
         generator = torch.Generator(outputs.device).manual_seed(seed_of_call)
         self.num_calls += 1
         # squared distances of a thousand bits differ by one: half precision does not see that
         with torch.autocast(outputs.device.type, enabled=False):
-            scores = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
-            refactoring = self._refactor(scores, targets, self._decisions, generator)
-            if refactoring.comparisons.numel() == 0:
+            refactoring = self.refactor(outputs, targets, generator)
+            comparisons = refactoring.comparisons
+            if comparisons.numel() == 0:
                 # one class, one item: nothing to compare
                 return (outputs * 0).sum()
             with torch.no_grad():
-                anchors = draw_anchors(refactoring.comparisons, self.num_anchors, generator)
-                # a metric that is not defined on these targets is not, whatever the scores: nothing to learn
-                costs = refactoring.costs(anchors).nan_to_num(nan=0.0).to(scores.dtype)
-            return interpolate(refactoring.comparisons, anchors, costs).to(outputs.dtype)
+                anchors = draw_anchors(comparisons, self.num_anchors, generator)
+                costs = refactoring.costs(anchors)
+            return interpolate(comparisons, anchors, costs).to(outputs.dtype)
+
+    def refactor(self, outputs: Tensor, targets: Tensor, generator: torch.Generator) -> Refactoring:
+        """Comparisons of one set, and what they cost; the generator draws the pixels of a large segmentation."""
+        if self._decisions is None:
+            check_predictions(self.metric.kind, outputs, targets, want_scores=not self.metric.reads_probabilities)
+            self._decisions = find_decisions(self.metric, outputs, self.threshold)
+        scores = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
+        if self.metric.kind is Kind.SEGMENTATION and targets.numel() > self.num_pixels:
+            scores, targets = draw_pixels(scores, targets, self.num_pixels, generator)
+
+        def costs(decoded: Tensor) -> Tensor:
+            cost = self.metric.cost(decoded, targets.expand(len(decoded), *targets.shape))
+            # a metric that is not defined on these targets is not, whatever the scores: nothing to learn
+            return cost.nan_to_num(nan=0.0).to(scores.dtype)
+
+        if self._decisions is Decisions.THRESHOLDS:
+            return refactor_thresholds(scores, targets, costs, threshold=self.threshold)
+        rows, labels, restore = lay_out(self.metric.kind, scores, targets)
+        refactor = refactor_winners if self._decisions is Decisions.WINNERS else refactor_orders
+        refactoring = refactor(rows, labels, lambda decoded: costs(restore(decoded)), num_rivals=self.num_rivals)
+        read_bits = self._read_bits
+        if read_bits is None:
+            return refactoring
+        return Refactoring(refactoring.comparisons, lambda anchors: -read_bits(anchors, labels))
 
     def get_extra_state(self) -> Tensor:
         return torch.tensor(self.num_calls)
 
     def set_extra_state(self, state: Tensor) -> None:
         self.num_calls = int(state)
-
-    def _refactor(
-        self, scores: Tensor, targets: Tensor, decisions: Decisions, generator: torch.Generator
-    ) -> Refactoring:
-        if self.metric.kind is Kind.SEGMENTATION and targets.numel() > self.num_pixels:
-            scores, targets = draw_pixels(scores, targets, self.num_pixels, generator)
-
-        def costs(decoded: Tensor) -> Tensor:
-            return self.metric.cost(decoded, targets.expand(len(decoded), *targets.shape))
-
-        if decisions is Decisions.THRESHOLDS:
-            return refactor_thresholds(scores, targets, costs, threshold=self.threshold)
-        rows, labels, restore = lay_out(self.metric.kind, scores, targets)
-        refactor = refactor_winners if decisions is Decisions.WINNERS else refactor_orders
-        refactoring = refactor(rows, labels, lambda decoded: costs(restore(decoded)), num_rivals=self.num_rivals)
-        read_bits = self._read_bits
-        if read_bits is None:
-            return refactoring
-        return Refactoring(refactoring.comparisons, lambda anchors: -read_bits(anchors, labels))
 
 
 # ------------------------------------------------------------------------------------------ interpolation: h and g
@@ -275,7 +276,8 @@ def read_accuracy(anchors: Tensor, labels: Tensor) -> Tensor:
     is_kept = labels != IGNORE_INDEX
     # a product, because sums of a few numbers each are slow
     num_above = anchors @ anchors.new_ones(anchors.shape[-1])
-    return ((num_above == 0) & is_kept).sum(-1) / is_kept.sum()
+    num_right = ((num_above == 0) & is_kept).sum(-1)
+    return num_right.to(anchors.dtype) / is_kept.sum().clamp(min=1)
 
 
 def read_average_precision(anchors: Tensor, _: Tensor) -> Tensor:

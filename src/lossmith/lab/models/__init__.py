@@ -23,6 +23,7 @@ __all__ = ["MODELS", "CifarResNet", "Mlp", "SmallCnn"]
 MODELS: dict[str, Callable[[torch.Size, int], nn.Module]] = {
     "linear": partial(Mlp, widths=()),
     "mlp": Mlp,
+    "mlp_500_300": partial(Mlp, widths=(500, 300)),
     "small_cnn": SmallCnn,
     "resnet20": partial(CifarResNet, depth=20),
     "resnet32": partial(CifarResNet, depth=32),

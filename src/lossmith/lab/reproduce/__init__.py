@@ -1,0 +1,67 @@
+"""The papers' experiments, at a scale that fits the machine, and the results that they had here.
+
+To add one: write an :class:`~lossmith.lab.reproduce.experiment.Experiment` in the file of its paper, add a line below,
+and put the file that a run ends with into ``results/``.
+
+>>> find_experiment("uniloss-mnist").name
+Traceback (most recent call last):
+    ...
+ValueError: there is no experiment called 'uniloss-mnist'; did you mean 'uniloss-mnist-ap'? ...
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import platform
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+
+from lossmith.lab.reproduce import uniloss
+from lossmith.lab.reproduce.experiment import Experiment, Result, read_results
+
+EXPERIMENTS: dict[str, Experiment] = {
+    experiment.name: experiment
+    for experiment in (
+        uniloss.MNIST_AP,
+        uniloss.CIFAR10_ACCURACY,
+        uniloss.BATCH_SIZE,
+        uniloss.ANCHORS,
+        uniloss.INTERPOLATION,
+    )
+}
+
+COMMITTED = Path(__file__).parent / "results"
+
+
+def find_experiment(name: str) -> Experiment:
+    """The experiment of that name, or an error that names the nearest."""
+    if name not in EXPERIMENTS:
+        nearest = difflib.get_close_matches(name, EXPERIMENTS, n=1, cutoff=0.0)[0]
+        raise ValueError(
+            f"there is no experiment called {name!r}; did you mean {nearest!r}? All: {', '.join(EXPERIMENTS)}."
+        )
+    return EXPERIMENTS[name]
+
+
+def write_results(experiment: Experiment, scale: str, folder: Path) -> Path:
+    """All results of a finished run in one file, of the name and form that is committed."""
+    path = folder / _file_name(experiment, scale)
+    versions = {"lossmith": version("lossmith"), "torch": torch.__version__, "python": platform.python_version()}
+    content = {"versions": versions, "results": read_results(experiment, scale, folder)}
+    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf8")
+    return path
+
+
+def committed_results(experiment: Experiment, scale: str) -> dict[str, Result]:
+    path = COMMITTED / _file_name(experiment, scale)
+    if not path.is_file():
+        raise ValueError(f"no result of {experiment.name} at the scale {scale} is kept; run it, without --show.")
+    results: dict[str, Result] = json.loads(path.read_text(encoding="utf8"))["results"]
+    return results
+
+
+def _file_name(experiment: Experiment, scale: str) -> str:
+    return f"{experiment.name}-{scale}.json"

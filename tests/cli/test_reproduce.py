@@ -1,0 +1,44 @@
+"""Experiments from the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lossmith.lab import reproduce
+from tests.cli.conftest import Run
+
+
+def test_list(run: Run) -> None:
+    result = run("reproduce")
+    assert result.code == 0
+    assert all(name in result.out for name in reproduce.EXPERIMENTS)
+
+
+def test_run_and_run_again(run: Run, tmp_path: Path) -> None:
+    command = ("reproduce", "uniloss-mnist-ap", "--scale", "smoke", "--folder", tmp_path, "--json")
+    result = run(*command)
+    assert (result.code, result.err) == (0, "")
+    assert result.json["met"] is True
+    assert [row["loss"] for row in result.json["rows"]] == ["ce", "uniloss"]
+    assert (tmp_path / "uniloss-mnist-ap-smoke.json").is_file()
+    assert run(*command).out == result.out
+
+
+def test_show_and_a_missed_bar(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reproduce, "COMMITTED", tmp_path)
+    command = ("reproduce", "uniloss-mnist-ap", "--show", "--json")
+    assert "no result of uniloss-mnist-ap at the scale cpu is kept" in run(*command).sentence
+    tests = {f"{loss}-seed{seed}": 0.99 for loss in ("ce", "uniloss") for seed in range(3)}
+    content = ", ".join(f'"{name}": {{"test": {test}}}' for name, test in tests.items())
+    (tmp_path / "uniloss-mnist-ap-cpu.json").write_text(f'{{"results": {{{content}}}}}')
+    result = run(*command)
+    assert result.code == 1
+    assert result.json["met"] is False
+    assert "test AP of uniloss: 0.9900 ≥ 0.9988, MISSED" in result.out
+
+
+def test_mistakes(run: Run) -> None:
+    assert "did you mean 'uniloss-mnist-ap'" in run("reproduce", "uniloss-mnist").sentence
+    assert run("reproduce", "uniloss-cifar10", "--scale", "huge").sentence.endswith("smoke, cpu, paper work.")
