@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
+import torch
 from torch import Tensor
 
 from lossmith.kinds import CLASS_DIM, IGNORE_INDEX, LAYOUTS, Kind, Layout, check_predictions, parse_kind
@@ -93,6 +94,12 @@ class Predictions:
                 raise ValueError(
                     f"{self.outputs.shape[0]} sets of outputs came with {name} of the shape {tuple(tensor.shape)}."
                 )
+        if self.is_held_out is not None and (self.is_held_out.dtype is not torch.bool or self.is_held_out.dim() != 1):
+            # numbers 0 and 1 would pick the first and the second set, again and again
+            raise ValueError(
+                f"is_held_out is {self.is_held_out.dtype} of the shape {tuple(self.is_held_out.shape)}; "
+                "torch.bool with one mark for each set works."
+            )
 
     @property
     def num_sets(self) -> int:
