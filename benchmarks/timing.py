@@ -1,4 +1,6 @@
-"""Fair timing on a busy machine: one thread, ours and the peer in turns, the best of each.
+"""Fair timing on a busy machine: one thread, ours and the peer in turns, the best of each, in seconds of the processor.
+
+Seconds of the clock would flatter us: a neighbour interrupts a long call of the peer and misses a short one of ours.
 
 A benchmark is a list of :class:`Row`; :func:`report` prints them and says whether every bar is met.
 """
@@ -52,9 +54,9 @@ def best_seconds_of(calls: Sequence[Callable[[], object]], *, budget: float = 1.
     num_calls = 0
     while min(spent) < budget and num_calls < max_calls:
         for index, call in enumerate(calls):
-            start = time.perf_counter()
+            start = time.process_time()
             call()
-            seconds = time.perf_counter() - start
+            seconds = time.process_time() - start
             best[index] = min(best[index], seconds)
             spent[index] += seconds
         num_calls += 1
