@@ -37,7 +37,7 @@ from lossmith.vocabulary import IGNORE_INDEX, Kind, Metric
 
 
 def bleu(*, max_order: int = 4, smoothing: Smoothing = "exp", end_token: int | None = None) -> Metric:
-    """Corpus BLEU of the set, from 0 to 1: :func:`lossmith.metrics.ngrams.corpus_bleu`.
+    """Corpus BLEU of the set, from 0 to 1; n-grams are counted over all sequences before any ratio is taken.
 
     The default smoothing is sacrebleu's, because that is the BLEU people report; it only shows in sets so small that
     an order of n-grams has no match, as training batches often are. torchmetrics does not smooth by default.
