@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from lossmith.methods.reloss import ReLoss as ReLoss
     from lossmith.methods.reloss import learn as learn
     from lossmith.methods.uniloss import UniLoss as UniLoss
+    from lossmith.tracing import TracedLoss as TracedLoss
+    from lossmith.tracing import trace as trace
     from lossmith.vocabulary import Kind as Kind
     from lossmith.vocabulary import Metric as Metric
     from lossmith.vocabulary import Predictions as Predictions
@@ -33,6 +35,8 @@ _HOMES = {
     "ReLoss": "methods.reloss",
     "learn": "methods.reloss",
     "UniLoss": "methods.uniloss",
+    "TracedLoss": "tracing",
+    "trace": "tracing",
     "Kind": "vocabulary",
     "Metric": "vocabulary",
     "Predictions": "vocabulary",

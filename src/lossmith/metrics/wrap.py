@@ -76,7 +76,7 @@ def wrap(
     while isinstance(source, partial):
         source = source.func
     own_name = getattr(source, "__name__", type(source).__name__).strip("<>")
-    is_module = _is_torchmetrics_module(source)
+    is_module = is_torchmetrics_module(source)
     if isinstance(source, type) or not callable(source) or (is_module and source is not fn):
         raise ValueError(f"wrap({own_name}): a function, or an instance of a torchmetrics module, works.")
     library = source.__module__ or ""  # None for functions written in C
@@ -102,7 +102,7 @@ def wrap(
     if flatten and class_dim is not None:
         class_dim = -1
     call = _Call(
-        _CleanModule(fn) if is_module else fn,
+        CleanModule(fn) if is_module else fn,
         kind,
         class_dim=class_dim,
         order="outputs_first" if order is None else order,
@@ -207,7 +207,7 @@ class _Call:
         return outputs.argmax(self.class_dim)
 
 
-class _CleanModule:
+class CleanModule:
     """A torchmetrics module as a function of one set: a copy, its state cleared before and after."""
 
     def __init__(self, module: Any) -> None:
@@ -223,7 +223,7 @@ class _CleanModule:
         return result
 
 
-def _is_torchmetrics_module(source: object) -> bool:
+def is_torchmetrics_module(source: object) -> bool:
     # by name: importing torchmetrics takes a second, and an instance of it has done so already
     return any((base.__module__, base.__name__) == ("torchmetrics.metric", "Metric") for base in type(source).__mro__)
 

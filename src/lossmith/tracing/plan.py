@@ -1,0 +1,431 @@
+"""Which way of finding gains serves a metric: found out once, by trying, and checked again now and then.
+
+The survey of a metric runs it twice (does it draw lots?), replays another set's decisions on this one (does the value
+depend on anything else?), puts decisions together that are one, and compares every fast way of finding gains with runs
+in which one decision was really changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from lossmith.tracing.decisions import Choice, Decision, Order
+from lossmith.tracing.gains import (
+    Gains,
+    GainsOfAll,
+    GainsOfSome,
+    Numbers,
+    Run,
+    Subject,
+    Way,
+    every_option,
+    lift,
+    whole,
+)
+from lossmith.tracing.recording import Trace
+from lossmith.tracing.scores import Score
+from lossmith.tracing.table import Tables
+
+# no gain is off by more than this share of the largest: the way is exact; close, if the two bars below are met
+EXACT = 1e-3
+MIN_AGREEMENT = 0.99
+MIN_CORRELATION = 0.99
+# options compared at a time: as many that a way calls worth something, and as many at random
+NUM_COMPARED = 24
+# numbers that all lanes of a run together may hold in one tensor, and in all runs for one loss
+MAX_NUMBERS_OF_RUN = 2**21
+MAX_NUMBERS = 2**23
+# options of one loss where every one of them takes a run of its own
+MAX_RUNS = 64
+
+
+@dataclass(frozen=True)
+class Group:
+    """Decisions that are one; the first of them leads."""
+
+    numbers: Numbers
+    way: Way = Way.WHOLE
+    is_tested: bool = True
+    """Some gain was not zero when the way was compared."""
+    error: float = 0.0
+    """Of the largest gain."""
+    is_shared: bool = False
+    """Rows of equal target and outcome are interchangeable."""
+    is_looped: bool = False
+    """Whole lanes go different ways: every option takes a run."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    places: tuple[tuple[str, str], ...]
+    """Operation and ``file:line`` of every decision, in the order of the code."""
+    groups: tuple[Group, ...]
+    is_together: bool = True
+    """One run serves all groups that need no whole lanes."""
+    is_continuous: bool = False
+    """The value has a gradient of its own."""
+    returns_float: bool = False
+    reads_order: bool = True
+    black_box: str = ""
+    """Why decisions are not the whole truth, if they are not."""
+
+    @property
+    def is_tested(self) -> bool:
+        return all(group.is_tested for group in self.groups)
+
+    @property
+    def ways(self) -> str:
+        return ", ".join(str(group.way) for group in self.groups)
+
+    def matches(self, decisions: Sequence[Decision]) -> bool:
+        """Did the code take the way that it took in the survey?"""
+        return [place[0] for place in self.places] == [decision.operation for decision in decisions]
+
+
+def survey(subject: Subject, generator: torch.Generator) -> Plan:
+    """Try what works for this metric on this set."""
+    value, trace = subject.run(wants_sources=True)
+    again, _ = subject.run()
+    _check_value(subject, value, again, trace)
+    plan = Plan(
+        places=tuple((decision.operation, decision.source) for decision in trace.decisions),
+        groups=(),
+        is_continuous=isinstance(value, Score),
+        returns_float=isinstance(value, float) and value is trace.last_float,
+        reads_order=subject.reads_order,
+    )
+    subject = replace(subject, returns_float=plan.returns_float)
+    if not plan.is_continuous and not _replays(subject, trace, generator):
+        if subject.reads_order and any(decision.operation == "numpy" for decision in trace.decisions):
+            return survey(replace(subject, reads_order=False), generator)
+        escapes = ", ".join(trace.escapes) or "no decision on the outputs was seen"
+        return replace(plan, black_box=escapes)
+    return _with_ways(plan, _groups(trace.decisions), subject, trace.decisions, subject.goodness(value), generator)
+
+
+def improvise(decisions: Sequence[Decision], plan: Plan) -> Plan:
+    """For code that takes another way than usual: whole lanes for everything."""
+    places = tuple((decision.operation, decision.source) for decision in decisions)
+    groups = tuple(replace(group, is_looped=True) for group in _groups(decisions))
+    return replace(plan, places=places, groups=groups)
+
+
+def find(
+    plan: Plan, subject: Subject, temperature: float, generator: torch.Generator, tables: Tables | None = None
+) -> tuple[Tensor, dict[Numbers, Gains]]:
+    """The goodness of the set (with a gradient, where it has one of its own), and the gains of all decisions."""
+    subject = replace(subject, returns_float=plan.returns_float, reads_order=plan.reads_order)
+    slow = [group for group in plan.groups if group.way is Way.WHOLE]
+    fast = [group for group in plan.groups if group.way in (Way.SORTED, Way.BY_ROW)]
+    if len(fast) != 1 or slow or plan.is_continuous or fast[0].way is not Way.BY_ROW:
+        tables = None
+    if tables is not None and tables.has_one_for(subject.targets):
+        value, trace = subject.run()
+        if plan.matches(trace.decisions):
+            goodness, decision = subject.goodness(value), trace.decisions[fast[0].numbers[0]]
+            worth = tables.look_up(decision, subject.targets, float(goodness))
+            if worth is not None:
+                return goodness, {fast[0].numbers: GainsOfAll(decision, worth)}
+    lifted = _lifted(fast, subject, plan.is_together)
+    if lifted is None:  # on this set the code does what lanes cannot follow
+        slow, lifted = [group for group in plan.groups if group.way is not Way.CHECK], {}
+    if lifted and not plan.is_continuous:
+        first = next(iter(lifted.values()))
+    else:
+        value, trace = subject.run()
+        first = Run(subject.goodness(value), trace.decisions)
+    if not plan.matches(first.decisions):
+        slow, lifted = list(improvise(first.decisions, plan).groups), {}
+    gains = {numbers: run.gains[numbers] for numbers, run in lifted.items() if numbers in run.gains}
+    for each in gains.values() if tables is not None else ():
+        if isinstance(each, GainsOfAll) and tables is not None:
+            tables.learn(each.decision, each.gains, subject.targets, float(first.goodness))
+    return first.goodness, gains | _in_whole_lanes(slow, subject, first, temperature, generator)
+
+
+def recheck(plan: Plan, subject: Subject, generator: torch.Generator) -> Plan:
+    """The same plan, or one with slower ways in place of those that did not hold on this set."""
+    subject = replace(subject, returns_float=plan.returns_float, reads_order=plan.reads_order)
+    value, trace = subject.run()
+    if not plan.matches(trace.decisions):
+        return plan
+    return _with_ways(plan, list(plan.groups), subject, trace.decisions, subject.goodness(value), generator)
+
+
+def _lifted(groups: Sequence[Group], subject: Subject, is_together: bool) -> dict[Numbers, Run] | None:
+    """The run that has the gains of each group; None if a run did not end."""
+    runs: dict[Numbers, Run] = {}
+    for part in [groups] if is_together else [[group] for group in groups]:
+        run = _try_run(subject, part)
+        if run is None:
+            return None
+        runs |= {group.numbers: run for group in part}
+    return runs
+
+
+def _try_run(subject: Subject, groups: Sequence[Group]) -> Run | None:
+    try:
+        return lift(subject, {group.numbers: group.way for group in groups})
+    except Exception:  # the code was written for ordinary tensors: whatever it meets with others, another way is taken
+        return None
+
+
+def _check_value(subject: Subject, value: object, again: object, trace: Trace) -> None:
+    first, second = (subject.goodness(each).detach() for each in (value, again))
+    if not torch.equal(first.nan_to_num(), second.nan_to_num()):
+        drawn = f" (it calls {', '.join(trace.random_calls)})" if trace.random_calls else ""
+        raise ValueError(
+            f"the metric draws lots{drawn}: two evaluations of one set gave {float(first):.6g} and {float(second):.6g};"
+            " a function of the outputs and targets alone works."
+        )
+
+
+def _replays(subject: Subject, trace: Trace, generator: torch.Generator) -> bool:
+    """Do the decisions of other outputs, replayed on these, give the value of the other outputs?"""
+    outputs = subject.outputs.detach()
+    noise = torch.randn(outputs.shape, generator=generator).to(outputs)
+    other = replace(
+        subject, outputs=outputs + noise * outputs.float().std(correction=0).clamp(min=1e-3).to(outputs.dtype)
+    )
+    with torch.no_grad():
+        value, other_trace = other.run()
+        replayed, _ = subject.run(override=lambda number, _: other_trace.decisions[number].outcome)
+    expected, found = (subject.goodness(each).double() for each in (value, replayed))
+    return bool(trace.decisions) and bool(torch.isclose(expected, found, rtol=1e-4, atol=1e-5, equal_nan=True))
+
+
+def _groups(decisions: Sequence[Decision]) -> list[Group]:
+    groups: list[list[int]] = []
+    for number, decision in enumerate(decisions):
+        # single numbers may be equal by chance
+        could_be_same = groups if decision.comparisons.numel() > 1 else []
+        same = next((numbers for numbers in could_be_same if decision.is_same_as(decisions[numbers[0]])), None)
+        if same is not None:
+            same.append(number)
+        elif decision.num_options and decision.rows.numel():
+            groups.append([number])
+    return [Group(tuple(numbers)) for numbers in groups]
+
+
+def _with_ways(
+    plan: Plan,
+    groups: Sequence[Group],
+    subject: Subject,
+    decisions: Sequence[Decision],
+    goodness: Tensor,
+    generator: torch.Generator,
+) -> Plan:
+    """The fastest way for each group that is exact on a sample of options; else whole lanes, or if these take too long
+    a way that comes close.
+    """
+    goodness = goodness.detach().double()
+    samples = {
+        group.numbers: _Sample(subject, group, decisions[group.numbers[0]], goodness, len(groups), generator)
+        for group in groups
+    }
+    candidates = {group.numbers: _ways(decisions[group.numbers[0]]) for group in groups}
+    found: dict[Numbers, Group] = {group.numbers: group for group in groups if group.way is Way.CHECK}
+    # all at once in one run, then those that this has not served one by one
+    together = [replace(group, way=candidates[group.numbers][0]) for group in groups if candidates[group.numbers]]
+    of_rows = [group for group in together if group.way is Way.BY_ROW]
+    for trial in [
+        together,
+        of_rows,
+        *([replace(group, way=way)] for group in groups for way in candidates[group.numbers]),
+    ]:
+        trial = [group for group in trial if group.numbers not in found]
+        run = _try_run(subject, trial) if trial else None
+        if run is not None and _is_same(run.goodness, goodness):
+            for group in trial:
+                result = samples[group.numbers].try_way(group, run)
+                if result is not None:
+                    found[group.numbers] = result
+    chosen = tuple(found.get(group.numbers) or samples[group.numbers].otherwise() for group in groups)
+    fast = [group for group in chosen if group.way in (Way.SORTED, Way.BY_ROW)]
+    run = _try_run(subject, fast) if len(fast) > 1 else None
+    is_together = len(fast) <= 1 or (run is not None and len(run.gains) == len(fast))
+    return replace(plan, groups=chosen, is_together=is_together)
+
+
+def _ways(decision: Decision) -> list[Way]:
+    ways = [Way.SORTED] if isinstance(decision, Order) else []
+    num_numbers = decision.num_options * decision.outcome.numel()
+    return [*ways, Way.BY_ROW] if decision.rows.numel() > 1 and num_numbers <= 4 * MAX_NUMBERS else ways
+
+
+def _is_same(goodness: Tensor, expected: Tensor) -> bool:
+    return bool(torch.isclose(goodness.double(), expected, rtol=1e-4, atol=1e-6, equal_nan=True))
+
+
+class _Sample:
+    """Options of a group of which the gains are known: the metric was run with each of them."""
+
+    def __init__(
+        self,
+        subject: Subject,
+        group: Group,
+        decision: Decision,
+        goodness: Tensor,
+        num_groups: int,
+        generator: torch.Generator,
+    ) -> None:
+        self.subject, self.group, self.decision, self.goodness = subject, group, decision, goodness
+        self.generator = generator
+        self.close: Group | None = None
+        self.num_runs = self.num_options = 0
+        self.size = max(subject.outputs.numel(), decision.outcome.numel(), 1)
+        self.num_compared = max(min(NUM_COMPARED, MAX_NUMBERS // self.size, 4 * NUM_COMPARED // num_groups), 2)
+        # seven digits of the value are not more of the gain
+        self.noise = 4 * torch.finfo(torch.float32).eps * max(float(goodness.abs().nan_to_num()), 1e-3)
+
+    def try_way(self, group: Group, run: Run) -> Group | None:
+        """The group, if its gains in this run are exact."""
+        if group.numbers in run.checks:
+            return replace(group, way=Way.CHECK)
+        if group.numbers not in run.gains:
+            return None
+        error, is_close, is_tested = self.compare(run.gains[group.numbers])
+        group = replace(group, error=error, is_tested=is_tested)
+        if is_close and self.close is None:
+            self.close = group
+        return group if error <= EXACT else None
+
+    def otherwise(self) -> Group:
+        is_looped, is_shared = self.how_to_run()
+        group = replace(self.group, way=Way.WHOLE, error=0.0, is_tested=True, is_looped=is_looped, is_shared=is_shared)
+        every = _every(group, self.decision, self.subject.targets)
+        return self.close if self.close is not None and not _is_affordable(every, self.subject) else group
+
+    def compare(self, gains: Gains) -> tuple[float, bool, bool]:
+        """Error as a share of the largest gain; is that close?; was there any gain?"""
+        option, row = self._draw(20 * self.num_compared)
+        found = gains.at(option, row).double()
+        # as many that are said to be worth something as others
+        worthy = found.nonzero().squeeze(1)[: self.num_compared]
+        chosen = torch.cat((worthy, torch.arange(self.num_compared, device=row.device)))
+        option, row, found = option[chosen], row[chosen], found[chosen]
+        true = self.true_gains(option, row)
+        largest = float(true.abs().amax())
+        error = max(float((found - true).abs().nan_to_num(torch.inf).amax()) - self.noise, 0) / max(largest, self.noise)
+        return error, _are_close(found, true, self.noise), largest > 10 * self.noise
+
+    def true_gains(self, option: Tensor, row: Tensor) -> Tensor:
+        values, num_runs = whole(self.subject, self.group.numbers, option, row, at_once=_at_once(self.size))
+        self.num_runs, self.num_options = self.num_runs + num_runs, self.num_options + len(row)
+        return (values - self.goodness).nan_to_num(0)
+
+    def how_to_run(self) -> tuple[bool, bool]:
+        """Do lanes diverge, and can rows of equal target and outcome stand for each other?"""
+        option, row = self._draw(self.num_compared)
+        gains = self.true_gains(option, row)
+        is_looped = self.num_options > 1 and self.num_runs > self.num_options // 2
+        first = _first_of_key(self.decision, self.subject.targets)
+        if first is None:
+            return is_looped, False
+        others = self.true_gains(option, first[row])
+        largest = max(float(gains.abs().amax()), float(others.abs().amax()))
+        is_shared = float((gains - others).abs().amax()) <= 2 * self.noise + EXACT * largest
+        return is_looped, is_shared
+
+    def _draw(self, num: int) -> tuple[Tensor, Tensor]:
+        num_rows, device = self.decision.rows.numel(), self.decision.outcome.device
+        number = torch.randint(self.decision.num_options * num_rows, (num,), generator=self.generator).to(device)
+        return number // num_rows, number % num_rows
+
+
+def _are_close(found: Tensor, true: Tensor, noise: float) -> bool:
+    is_worth = true.abs() > noise
+    if not bool(is_worth.any()):
+        return bool((found.abs() <= noise).all())
+    agreement = float((found.sign() == true.sign())[is_worth].double().mean())
+    both = torch.stack((found, true))
+    # where all gains are equal they do not correlate
+    correlation = 1.0 if bool((both.std(1) <= noise).any()) else float(torch.corrcoef(both)[0, 1])
+    return agreement >= MIN_AGREEMENT and correlation >= MIN_CORRELATION
+
+
+def _at_once(size: int) -> int:
+    return max(MAX_NUMBERS_OF_RUN // size, 1)
+
+
+def _first_of_key(decision: Decision, targets: Tensor) -> Tensor | None:
+    """``[rows]``: the first row with the same target and outcome; None where targets do not belong to rows."""
+    if isinstance(decision, Order) or decision.rows.numel() != targets.numel() or decision.rows.numel() < 2:
+        return None
+    keys = torch.stack((targets.flatten().double(), decision.outcome.flatten().double()))
+    key = torch.unique(keys, dim=1, return_inverse=True)[1]
+    row = torch.arange(len(key), device=key.device)
+    first = row.new_full((int(key.max()) + 1,), len(key)).scatter_reduce(0, key, row, "amin")
+    return first[key]
+
+
+@dataclass(frozen=True, eq=False)
+class _Options:
+    """Options of one group, of which some stand for several: number ``inverse[l, row]`` has the gain of an option."""
+
+    group: Group
+    decision: Decision
+    option: Tensor
+    row: Tensor
+    inverse: Tensor | None = None
+
+
+def _every(group: Group, decision: Decision, targets: Tensor) -> _Options:
+    option, row = every_option(decision)
+    first = _first_of_key(decision, targets) if group.is_shared else None
+    if first is None:
+        return _Options(group, decision, option, row)
+    number, inverse = torch.unique(option * len(first) + first[row], return_inverse=True)
+    return _Options(group, decision, number // len(first), number % len(first), inverse)
+
+
+def _is_affordable(options: _Options, subject: Subject) -> bool:
+    if options.group.is_looped:
+        return len(options.row) <= MAX_RUNS
+    return len(options.row) * max(subject.outputs.numel(), options.decision.outcome.numel()) <= MAX_NUMBERS
+
+
+def _in_whole_lanes(
+    groups: Sequence[Group], subject: Subject, run: Run, temperature: float, generator: torch.Generator
+) -> dict[Numbers, Gains]:
+    every = [_every(group, run.decisions[group.numbers[0]], subject.targets) for group in groups]
+    num_looped = sum(len(options.row) for options in every if options.group.is_looped)
+    found: dict[Numbers, Gains] = {}
+    for options in every:
+        decision, size = options.decision, max(subject.outputs.numel(), options.decision.outcome.numel())
+        if not len(options.row):
+            continue
+        if options.group.is_looped:
+            share = MAX_RUNS / max(num_looped, MAX_RUNS)
+        else:
+            share = min(MAX_NUMBERS / (size * len(options.row)), 1)
+        num_meant = None
+        option, row = options.option, options.row
+        if share < 1:
+            option, row, num_meant = _drawn(decision, max(int(share * len(row)), 1), temperature, generator)
+        values, _ = whole(subject, options.group.numbers, option, row, at_once=_at_once(size))
+        gains = (values - run.goodness.double()).nan_to_num(0)
+        if num_meant is not None:
+            found[options.group.numbers] = GainsOfSome(decision, option, row, gains, num_meant)
+        else:
+            gains = gains if options.inverse is None else gains[options.inverse]
+            found[options.group.numbers] = GainsOfAll(decision, gains.view(decision.num_options, *decision.rows))
+    return found
+
+
+def _drawn(
+    decision: Decision, num: int, temperature: float, generator: torch.Generator
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Options drawn by how likely the scores are to change to them, and how many others each stands for."""
+    option, row = every_option(decision)
+    with torch.no_grad():
+        chance = torch.sigmoid(decision.margin(option, row).float() / temperature)
+        if isinstance(decision, Choice):
+            chance = chance.where(option != decision.outcome.flatten()[row], 0)
+        chance = chance + 0.1 * chance.mean()
+    drawn = torch.multinomial(chance.cpu(), num, replacement=True, generator=generator).to(chance.device)
+    return option[drawn], row[drawn], chance.sum() / (num * chance[drawn])
