@@ -18,7 +18,7 @@ LAYERS = (
     {"vocabulary"},
     {"metrics", "ranking"},
     {"predictions", "surrogates", "baselines"},
-    {"training", "learning", "alignment", "combining"},
+    {"training", "learning", "alignment", "combining", "surfaces", "logs"},
     {"methods", "tracing"},
     {"weights", "distributed"},
     {"integrations", "lab"},

@@ -24,9 +24,10 @@ from lossmith.cli.demo import demo
 from lossmith.cli.learn import learn
 from lossmith.cli.losses import list_losses
 from lossmith.cli.metrics import list_metrics
+from lossmith.cli.plot_loss import plot_loss
 from lossmith.cli.reproduce import reproduce
 
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False)
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 data = typer.Typer(no_args_is_help=True, help="Data sets, and predictions of models trained on them.")
 
 app.command("demo", epilog="Example: lossmith demo")(demo)
@@ -34,6 +35,9 @@ app.command("metrics", epilog="Example: lossmith metrics --kind binary")(list_me
 app.command("losses", epilog="Example: lossmith losses --kind binary")(list_losses)
 app.command("learn", epilog="Example: lossmith learn f1 --predictions p.npz --out loss.safetensors")(learn)
 app.command("align", epilog="Example: lossmith align --metric accuracy --loss ce --loss mse --predictions p.npz")(align)
+app.command("plot-loss", epilog="Example: lossmith plot-loss --metric ap --loss ce --loss smooth_ap --out ap.png")(
+    plot_loss
+)
 app.command("reproduce", epilog="Example: lossmith reproduce uniloss-mnist-ap --scale smoke")(reproduce)
 app.add_typer(data, name="data", epilog="Example: lossmith data list")
 data.command("list", epilog="Example: lossmith data list")(list_datasets)

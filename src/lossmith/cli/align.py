@@ -46,7 +46,7 @@ def align(
     from lossmith.predictions import load_predictions
 
     chosen = choose_metric(metric, metric_fn, kind, higher_is_better)
-    losses = _choose_losses(loss or [], loss_fn or [], chosen.kind)
+    losses = choose_losses(loss or [], loss_fn or [], chosen.kind)
     # hand-made losses read raw scores, and would rank probabilities without a word of warning
     want_scores = not (chosen.reads_probabilities and losses.keys() <= set(loss_fn or []))
     stored = load_predictions(predictions, kind=chosen.kind, want_scores=want_scores)
@@ -115,7 +115,7 @@ def choose_metric(
     return wrap(_import(function_name), kind=kind, higher_is_better=higher_is_better)
 
 
-def _choose_losses(names: list[str], function_names: list[str], kind: Kind) -> dict[str, Loss]:
+def choose_losses(names: list[str], function_names: list[str], kind: Kind) -> dict[str, Loss]:
     from lossmith.cli.losses import names_for
 
     if not names and not function_names:
