@@ -30,6 +30,8 @@ class Surface:
     """``heights[a, b]``: with the first score at ``values[a]`` and the second at ``values[b]``; lower is better."""
 
     name: str
+    scores: tuple[str, str]
+    """What the two scores are, for the axes."""
     values: Tensor
     heights: Tensor
 
@@ -52,7 +54,16 @@ def surfaces_of(
     if not reach > 0 or num_values < 2:
         raise ValueError(f"reach={reach} and num_values={num_values} came; above 0, and 2 or more work.")
     check_predictions(metric.kind, outputs, targets, want_scores=not metric.reads_probabilities)
-    first, second = opposite_places(metric.kind, outputs, targets) if places is None else places
+    scores = ("first score", "second score")
+    if places is None:
+        places = opposite_places(metric.kind, outputs, targets)
+        is_true_class = metric.kind is Kind.MULTICLASS
+        scores = (
+            ("score of a true class", "score of another")
+            if is_true_class
+            else ("score of a negative", "score of a positive")
+        )
+    first, second = places
     if not (0 <= first < outputs.numel() and 0 <= second < outputs.numel() and first != second):
         raise ValueError(f"places={places} came; two different ones from 0 to {outputs.numel() - 1} work.")
     values = torch.linspace(-reach, reach, num_values)
@@ -63,7 +74,7 @@ def surfaces_of(
     sets = Predictions(moved.view(num_sets, *outputs.shape), targets.expand(num_sets, *targets.shape).contiguous())
     heights = {f"cost of {metric.name}": metric.cost(sets.outputs, sets.targets)}
     heights |= {name: losses_of_sets(loss, sets) for name, loss in losses.items()}
-    return [Surface(name, values, each.view(num_values, num_values)) for name, each in heights.items()]
+    return [Surface(name, scores, values, each.view(num_values, num_values)) for name, each in heights.items()]
 
 
 def opposite_places(kind: Kind, outputs: Tensor, targets: Tensor) -> tuple[int, int]:
@@ -95,7 +106,8 @@ def plot_surfaces(surfaces: list[Surface], path: str | os.PathLike[str]) -> None
         raise ValueError("plots take matplotlib, which comes with the extra: pip install 'lossmith[lab]'.") from None
     num_columns = min(3, len(surfaces))
     num_rows = -(-len(surfaces) // num_columns)
-    figure = Figure(figsize=(3.7 * num_columns, 3.5 * num_rows), layout="constrained")
+    figure = Figure(figsize=(3.9 * num_columns, 3.7 * num_rows))
+    figure.subplots_adjust(left=0.02, right=0.96, bottom=0.08, top=0.94, wspace=0.08)
     for number, surface in enumerate(surfaces, start=1):
         axes = figure.add_subplot(num_rows, num_columns, number, projection="3d")
         second, first = torch.meshgrid(surface.values, surface.values, indexing="xy")
@@ -104,8 +116,8 @@ def plot_surfaces(surfaces: list[Surface], path: str | os.PathLike[str]) -> None
             first, second, surface.heights, rcount=len(first), ccount=len(first), cmap="viridis", linewidth=0.15
         )
         axes.set_title(surface.name)
-        axes.set_xlabel("score that should fall")
-        axes.set_ylabel("score that should rise")
+        axes.set_xlabel(surface.scores[0])
+        axes.set_ylabel(surface.scores[1])
         axes.tick_params(labelsize=7)
         axes.view_init(elev=28, azim=-125)
     try:
