@@ -34,6 +34,7 @@ from lossmith.lab.models import MODELS
 from lossmith.lab.reproduce.experiment import Result, Unit
 from lossmith.methods.uniloss import UniLoss
 from lossmith.metrics import find_metric
+from lossmith.tracing.loss import trace
 from lossmith.training import predict, shuffled_batches, train_steps
 from lossmith.vocabulary import Loss
 
@@ -47,7 +48,7 @@ class TrainingRun:
     dataset: str
     model: str
     loss: str
-    """``uniloss``, of the metric, or a name from ``lossmith losses``."""
+    """``uniloss`` or ``traced``, of the metric, or a name from ``lossmith losses``."""
     metric: str = "accuracy"
     num_epochs: int = 30
     batch_size: int = 128
@@ -59,6 +60,9 @@ class TrainingRun:
     positive_class: int | None = None
     """The question is whether a row is of this class."""
     num_anchors: int = 16
+    """Of UniLoss."""
+    link: float = 0.5
+    """Of the traced loss."""
     is_augmented: bool = False
     """Images are padded by 4 and cropped at random, and half of them mirrored."""
     is_bfloat16: bool = False
@@ -132,6 +136,8 @@ def _evaluate(run: TrainingRun, model: nn.Module, inputs: Tensor, targets: Tenso
 def _new_loss(run: TrainingRun, dataset: Dataset, seed: int) -> Loss:
     if run.loss == "uniloss":
         return UniLoss(run.metric, num_anchors=run.num_anchors, seed=seed)
+    if run.loss == "traced":
+        return trace(find_metric(run.metric), link=run.link)
     return find_loss(run.loss, dataset.kind)
 
 
