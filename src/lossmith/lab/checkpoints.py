@@ -53,10 +53,15 @@ class CheckpointRun:
     num_seeds: int = 3
     num_rows: int = 5000
     """As many rows of each part, or all where there are fewer."""
+    first_seed: int = 0
 
     def __post_init__(self) -> None:
         if self.num_seeds < 1 or self.num_rows < 1:
             raise ValueError(f"{self.num_seeds} seeds and {self.num_rows} rows came; 1 or more of each works.")
+
+    @property
+    def seeds(self) -> range:
+        return range(self.first_seed, self.first_seed + self.num_seeds)
 
     @property
     def steps_per_epoch(self) -> int:
@@ -111,9 +116,9 @@ def checkpoint_predictions(
 def checkpoint_steps(run: CheckpointRun) -> Iterator[Step]:
     """Train what is not yet stored, seed after seed; the steps are numbered from the first seed's first."""
     run.folder.mkdir(parents=True, exist_ok=True)
-    for seed in range(run.num_seeds):
+    for index, seed in enumerate(run.seeds):
         for step in _seed_steps(run, seed):
-            yield replace(step, number=seed * run.steps_per_seed + step.number)
+            yield replace(step, number=index * run.steps_per_seed + step.number)
 
 
 def collect_checkpoints(run: CheckpointRun) -> StoredPredictions:
@@ -121,7 +126,7 @@ def collect_checkpoints(run: CheckpointRun) -> StoredPredictions:
     train_rows, held_out_rows = run.row_numbers
     targets = [run.dataset.train_targets[train_rows], run.dataset.test_targets[held_out_rows]]
     outputs, seeds, epochs = [], [], []
-    for seed in range(run.num_seeds):
+    for seed in run.seeds:
         for step in run.saved_steps:
             checkpoint = _load(run, seed, step)
             outputs += [checkpoint["train_outputs"], checkpoint["held_out_outputs"]]

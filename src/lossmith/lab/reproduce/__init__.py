@@ -19,13 +19,13 @@ from pathlib import Path
 
 import torch
 
-from lossmith.lab.reproduce import reloss, uniloss
+from lossmith.lab.reproduce import reloss_alignment, uniloss
 from lossmith.lab.reproduce.experiment import Experiment, Result, read_results
 
 EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
     for experiment in (
-        reloss.ALIGNMENT,
+        reloss_alignment.ALIGNMENT,
         uniloss.MNIST_AP,
         uniloss.CIFAR10_ACCURACY,
         uniloss.BATCH_SIZE,

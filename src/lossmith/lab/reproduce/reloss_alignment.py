@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from lossmith.alignment import losses_of_sets
 from lossmith.baselines import find_loss
 from lossmith.lab.checkpoints import CheckpointRun, checkpoint_steps, collect_checkpoints
 from lossmith.lab.datasets import find_dataset
-from lossmith.lab.recipes import recipe_for
+from lossmith.lab.recipes import Recipe, recipe_for
 from lossmith.lab.reproduce.experiment import Bar, Experiment, Result, Unit, Verdict
 from lossmith.lab.ship import PLANS
 from lossmith.methods.reloss import learn, share_of_rising_rows
@@ -78,7 +78,7 @@ def _units(scale: str) -> list[Unit]:
 def _measurement_steps(setting: Measurement, folder: Path) -> Generator[float, None, Result]:
     plan, metric = PLANS[setting.metric], find_metric(setting.metric)
     taught = {
-        name: _held_out(name, folder / "checkpoints", setting.num_rows, is_for_learning=True) for name in plan.sources
+        name: held_out(name, folder / "checkpoints", setting.num_rows, is_for_learning=True) for name in plan.sources
     }
     yield 0.2
     with torch.random.fork_rng():
@@ -96,34 +96,55 @@ def _measurement_steps(setting: Measurement, folder: Path) -> Generator[float, N
     result: Result = {}
     for number, name in enumerate(setting.sources):
         yield 0.4 + 0.6 * number / len(setting.sources)
-        predictions = _held_out(name, folder / "checkpoints", setting.num_rows, is_for_learning=False)
-        result[name] = _measured(loss.surrogate, metric, predictions, setting.num_sets)
+        predictions = held_out(name, folder / "checkpoints", setting.num_rows, is_for_learning=False)
+        result[name] = measured(loss.surrogate, metric, predictions, setting.num_sets)
     return result
 
 
 @lru_cache(maxsize=24)
-def _held_out(name: str, folder: Path, num_rows: int, *, is_for_learning: bool) -> Predictions:
+def held_out(name: str, folder: Path, num_rows: int, *, is_for_learning: bool) -> Predictions:
     """Of rows that the networks did not train on: the first half for learning, where the source has both parts."""
+    dataset = find_dataset(name).load(None)
     is_in_both = name == "digits"
-    num_seeds = 2 * SEEDS_TO_LEARN_FROM if is_in_both else SEEDS_TO_LEARN_FROM
-    run = CheckpointRun(find_dataset(name).load(None), recipe_for(name), folder / name, num_seeds, num_rows)
-    for _ in checkpoint_steps(run):
-        pass
-    stored = collect_checkpoints(run)
-    assert stored.predictions.is_held_out is not None
-    is_picked = stored.predictions.is_held_out
-    rows = slice(None)
-    if is_in_both:
-        is_picked = is_picked & ((stored.seed < SEEDS_TO_LEARN_FROM) == is_for_learning)
-        half = stored.predictions.set_size // 2
-        rows = slice(None, half) if is_for_learning else slice(half, None)
-    return Predictions(stored.predictions.outputs[is_picked][:, rows], stored.predictions.targets[is_picked][:, rows])
+    runs = [
+        CheckpointRun(
+            dataset, recipe, folder / f"{name}{suffix}", num_seeds=len(seeds), num_rows=num_rows, first_seed=seeds[0]
+        )
+        for suffix, recipe, seeds in _networks(name)
+    ]
+    stacks = []
+    for run in runs:
+        for _ in checkpoint_steps(run):
+            pass
+        stored = collect_checkpoints(run)
+        assert stored.predictions.is_held_out is not None
+        is_picked = stored.predictions.is_held_out
+        rows = slice(None)
+        if is_in_both:
+            is_picked = is_picked & ((stored.seed < SEEDS_TO_LEARN_FROM) == is_for_learning)
+            half = stored.predictions.set_size // 2
+            rows = slice(None, half) if is_for_learning else slice(half, None)
+        stacks.append((stored.predictions.outputs[is_picked][:, rows], stored.predictions.targets[is_picked][:, rows]))
+    return Predictions(*(torch.cat(parts) for parts in zip(*stacks)))
+
+
+def _networks(name: str) -> list[tuple[str, Recipe, range]]:
+    """Folder's suffix, recipe and seeds of the networks of a source."""
+    recipe = recipe_for(name)
+    if name == "cifar10":
+        # one seed costs minutes: each differs in its schedule, too
+        return [
+            ("", recipe, range(1)),
+            ("-fast", replace(recipe, num_epochs=3, learning_rate=1e-2), range(1, 2)),
+            ("-slow", replace(recipe, num_epochs=2, learning_rate=1e-3), range(2, 3)),
+        ]
+    return [("", recipe, range(2 * SEEDS_TO_LEARN_FROM if name == "digits" else SEEDS_TO_LEARN_FROM))]
 
 
 Judge = Callable[[Predictions], Tensor]
 
 
-def _measured(surrogate: Surrogate, metric: Metric, predictions: Predictions, num_sets: int) -> Result:
+def measured(surrogate: Surrogate, metric: Metric, predictions: Predictions, num_sets: int) -> Result:
     if surrogate.kind is Kind.MULTICLASS and predictions.outputs.dim() == 2:
         # a yes-or-no score is a choice between it and 0
         scores = torch.stack([torch.zeros_like(predictions.outputs), predictions.outputs], -1)
