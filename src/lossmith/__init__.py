@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from lossmith.alignment import Alignment as Alignment
     from lossmith.alignment import measure_alignment as measure_alignment
     from lossmith.combining import combine as combine
+    from lossmith.methods.ala import ALA as ALA
+    from lossmith.methods.ala import adaptive_steps as adaptive_steps
     from lossmith.methods.reloss import ReLoss as ReLoss
     from lossmith.methods.reloss import learn as learn
     from lossmith.methods.uniloss import UniLoss as UniLoss
@@ -32,6 +34,8 @@ _HOMES = {
     "Alignment": "alignment",
     "measure_alignment": "alignment",
     "combine": "combining",
+    "ALA": "methods.ala",
+    "adaptive_steps": "methods.ala",
     "ReLoss": "methods.reloss",
     "learn": "methods.reloss",
     "UniLoss": "methods.uniloss",

@@ -1,1 +1,1 @@
-"""The methods of the papers: one paper, one file, read top to bottom."""
+"""The methods of the papers: one paper, one file (or one package, where it takes several), read top to bottom."""

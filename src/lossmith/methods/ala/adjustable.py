@@ -1,0 +1,242 @@
+"""Losses with parameters that a controller moves while a model trains, and what it sees of each (paper, section 4).
+
+A loss parameter has *statistics*: one or two numbers of the held-out predictions that say how things stand where this
+parameter acts. They carry no units, so that a policy learned on one task can read those of another.
+
+Shape legend: ``U`` adjusted parameters, ``F`` statistics of each, ``N`` predictions, ``C`` classes.
+
+>>> import torch
+>>> loss = ClassCorrelationLoss(3)
+>>> outputs, targets = torch.tensor([[2.0, 0.0, 1.0], [0.0, 0.5, 0.0]]), torch.tensor([0, 1])
+>>> torch.equal(loss(outputs, targets), torch.nn.functional.cross_entropy(outputs, targets))
+True
+>>> loss.adjust(torch.tensor([2]), torch.tensor([1]))  # the pair (1, 2), one step up
+>>> loss.matrix
+tensor([[1.0000, 0.0000, 0.0000],
+        [0.0000, 1.0000, 0.1000],
+        [0.0000, 0.1000, 1.0000]])
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Literal, final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from lossmith.vocabulary import IGNORE_INDEX, Kind, Loss, check_predictions
+
+Form = Literal["bounded", "sigmoid", "log_sigmoid"]
+
+
+class AdjustableLoss(nn.Module, ABC):
+    """A loss with ``values [U]`` inside ``[low, high]``, each moved by ``step_size`` at a time.
+
+    ``is_exchangeable`` says that one rule serves all parameters (as for pairs of classes), so that the controller needs
+    not know which one it moves.
+    """
+
+    values: Tensor
+    num_statistics: int
+    is_exchangeable: bool
+
+    def __init__(self, initial: Tensor, *, low: float, high: float, step_size: float) -> None:
+        super().__init__()
+        if step_size <= 0 or not bool(((initial >= low) & (initial <= high)).all()):
+            raise ValueError(
+                f"loss parameters {initial.tolist()[:5]} with low={low}, high={high} and step_size={step_size} came; "
+                "parameters inside the bounds and a step above 0 work."
+            )
+        self.low, self.high, self.step_size = low, high, step_size
+        self.register_buffer("values", initial.clone().float())
+
+    @abstractmethod
+    def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """The loss of one set."""
+
+    @abstractmethod
+    def statistics(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """``[U, F]`` of held-out predictions, without units."""
+
+    def choose(self, statistics: Tensor) -> Tensor:
+        """The numbers of the parameters that may move now: all, unless a loss has many."""
+        return torch.arange(len(self.values))
+
+    @property
+    def num_identities(self) -> int:
+        """How many parameters the controller has to tell apart."""
+        return 0 if self.is_exchangeable else len(self.values)
+
+    @torch.no_grad()
+    def adjust(self, index: Tensor, moves: Tensor) -> None:
+        """Move the chosen parameters by -1, 0 or 1 steps."""
+        index = index.to(self.values.device)
+        moved = self.values[index] + self.step_size * moves.to(self.values)
+        self.values[index] = moved.clamp(self.low, self.high)
+
+    def extra_repr(self) -> str:
+        return f"{len(self.values)} parameters in [{self.low:g}, {self.high:g}], step {self.step_size:g}"
+
+
+@final
+class ClassCorrelationLoss(AdjustableLoss):
+    """A symmetric matrix Φ of class correlations (paper, eq. 6), at the start the identity.
+
+    ``form`` says what becomes of ``z = y Φ log p``:
+
+    - ``"bounded"``, the default: cross-entropy with the positive correlations as soft labels, and ``-|Φ| log(1 - p)``
+      for the negative ones. At the identity it *is* cross-entropy, and it cannot fall without end.
+    - ``"sigmoid"``: the paper's ``-sigmoid(z)``. At the identity that is ``-p / (1 + p)``: its gradient vanishes where
+      the model is far off, so start with cross-entropy (``warmup_loss`` of a child). It forgives wrong labels.
+    - ``"log_sigmoid"``: ``-log sigmoid(z)``, whose gradient does not vanish.
+
+    Args:
+        num_classes: C; the C (C - 1) / 2 pairs are the parameters.
+        form: see above.
+        step_size: the paper's beta. Default ``0.1 * min(1, 10 / C)``: of many classes all moving by 0.1 blow up.
+        num_moves: so many pairs, the most confused ones, move at once. Default C; of ten classes a fifth of all pairs.
+        has_free_diagonal: let the controller move the diagonal too, in steps of its own; pinned, it fixes the scale.
+    """
+
+    num_statistics = 2
+    is_exchangeable = True
+    index: Tensor
+
+    def __init__(
+        self,
+        num_classes: int,
+        *,
+        form: Form = "bounded",
+        step_size: float | None = None,
+        num_moves: int | None = None,
+        has_free_diagonal: bool = False,
+    ) -> None:
+        if num_classes < 2 or form not in ("bounded", "sigmoid", "log_sigmoid"):
+            raise ValueError(
+                f"{num_classes} classes and form={form!r} came; 2 or more, and 'bounded', 'sigmoid' or "
+                "'log_sigmoid' work."
+            )
+        self.first, self.second = torch.triu_indices(num_classes, num_classes, offset=0 if has_free_diagonal else 1)
+        initial = (self.first == self.second).float()
+        super().__init__(initial, low=-1, high=1, step_size=step_size or 0.1 * min(1, 10 / num_classes))
+        self.num_classes, self.form = num_classes, form
+        self.num_moves = min(num_moves or num_classes, len(initial))
+        # where each entry of the matrix lies in [values, 1]; the last is the pinned diagonal
+        index = torch.full((num_classes, num_classes), len(initial))
+        index[self.first, self.second] = index[self.second, self.first] = torch.arange(len(initial))
+        self.register_buffer("index", index, persistent=False)
+        self.has_checked = False
+
+    @property
+    def matrix(self) -> Tensor:
+        """Φ, ``[C, C]``."""
+        return F.pad(self.values, (0, 1), value=1.0)[self.index]
+
+    def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        if not self.has_checked:
+            self._check(outputs, targets)
+        is_kept = targets != IGNORE_INDEX
+        log_p = outputs.to(torch.promote_types(outputs.dtype, torch.float32)).log_softmax(-1)
+        weights = self.matrix.to(log_p)[targets.clamp(min=0).long()]
+        if self.form == "bounded":
+            log_not_p = torch.log1p(-log_p.exp().clamp(max=1 - 1e-6))
+            terms = -(weights.clamp(min=0) * log_p - weights.clamp(max=0) * log_not_p).sum(-1)
+        elif self.form == "sigmoid":
+            terms = -(weights * log_p).sum(-1).sigmoid()
+        else:
+            terms = -F.logsigmoid((weights * log_p).sum(-1))
+        return ((terms * is_kept).sum() / is_kept.sum().clamp(min=1)).to(outputs.dtype)
+
+    def statistics(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """``[C_ij, C_ji]`` of each pair (eq. 7), over the mean of its row off the diagonal: below 1 is confused."""
+        confusion = mean_log_loss(outputs, targets)
+        others = ~torch.eye(self.num_classes, dtype=torch.bool, device=confusion.device)
+        mean = (confusion * others).sum(-1, keepdim=True) / (self.num_classes - 1)
+        relative = confusion / mean.clamp(min=1e-6)
+        return torch.stack([relative[self.first, self.second], relative[self.second, self.first]], -1)
+
+    def choose(self, statistics: Tensor) -> Tensor:
+        is_pair = self.first != self.second
+        most_confused = statistics.mean(-1).masked_fill(~is_pair, -torch.inf).topk(self.num_moves, largest=False)
+        return most_confused.indices.cpu().sort().values
+
+    def _check(self, outputs: Tensor, targets: Tensor) -> None:
+        check_predictions(Kind.MULTICLASS, outputs, targets)
+        if outputs.shape[1] != self.num_classes:
+            raise ValueError(f"outputs of {outputs.shape[1]} classes came; this loss is for {self.num_classes}.")
+        self.has_checked = True
+
+
+def mean_log_loss(outputs: Tensor, targets: Tensor) -> Tensor:
+    """``[C, C]``: the mean of ``-log p_j`` over rows of class i (paper, eq. 7); a class without rows takes all."""
+    log_loss = -outputs.float().log_softmax(-1)
+    is_kept = targets != IGNORE_INDEX
+    is_class = F.one_hot(targets.clamp(min=0).long(), outputs.shape[-1]).float() * is_kept[:, None]
+    num_rows = is_class.sum(0)[:, None]
+    overall = log_loss[is_kept].mean(0, keepdim=True)
+    return torch.where(num_rows > 0, is_class.T @ log_loss / num_rows.clamp(min=1), overall)
+
+
+@final
+class ParametricLoss(AdjustableLoss):
+    """Any function ``(outputs, targets, values [U]) -> scalar``: weights of a sum, a temperature, a threshold.
+
+    The controller sees the loss on held-out predictions and its slope along each parameter, both squashed by
+    ``v / (1 + |v|)``.
+
+    >>> import torch
+    >>> def tempered(outputs, targets, values):
+    ...     return torch.nn.functional.cross_entropy(outputs / values[0], targets)
+    >>> loss = ParametricLoss(tempered, initial=[1.0], low=0.5, high=4.0)
+    >>> loss.adjust(torch.tensor([0]), torch.tensor([1]))
+    >>> loss.values
+    tensor([1.1000])
+    """
+
+    num_statistics = 2
+    is_exchangeable = False
+
+    def __init__(
+        self,
+        function: Callable[[Tensor, Tensor, Tensor], Tensor],
+        *,
+        initial: Sequence[float],
+        low: float = 0.0,
+        high: float = 1.0,
+        step_size: float = 0.1,
+    ) -> None:
+        super().__init__(torch.tensor(initial), low=low, high=high, step_size=step_size)
+        self.function = function
+
+    def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return self.function(outputs, targets, self.values)
+
+    def statistics(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        with torch.enable_grad():
+            values = self.values.detach().clone().requires_grad_()
+            loss = self.function(outputs.detach(), targets, values)
+            slopes = torch.zeros_like(values)
+            if loss.requires_grad:
+                slopes = torch.autograd.grad(loss, values, allow_unused=True, materialize_grads=True)[0]
+        both = torch.stack([loss.detach().to(slopes).expand_as(slopes), slopes], -1)
+        return both / (1 + both.abs())
+
+
+def weighted_losses(
+    losses: Sequence[Loss], *, initial: Sequence[float] | None = None, step_size: float = 0.1
+) -> ParametricLoss:
+    """A sum of losses with weights from 0 to 1 that the controller moves; at the start the first loss alone.
+
+    >>> import torch
+    >>> loss = weighted_losses([torch.nn.functional.cross_entropy, torch.nn.functional.multi_margin_loss])
+    >>> loss.values
+    tensor([1., 0.])
+    """
+
+    def total(outputs: Tensor, targets: Tensor, values: Tensor) -> Tensor:
+        return torch.stack([value * loss(outputs, targets) for value, loss in zip(values, losses)]).sum()
+
+    return ParametricLoss(total, initial=initial or [1.0] + [0.0] * (len(losses) - 1), step_size=step_size)
