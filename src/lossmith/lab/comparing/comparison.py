@@ -1,0 +1,263 @@
+"""What a comparison found: a row for every loss, and a verdict in a sentence or two.
+
+Everything here is computed from the trials whenever it is asked for; what is saved are the trials.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from lossmith.lab.comparing.recipes import RECIPES, snippet
+from lossmith.lab.comparing.records import CONTROL, REFERENCE, Settings, Trial
+from lossmith.lab.statistics import Paired, compare_paired, holm
+
+FILE_NAME = "comparison.json"
+FORMAT = 1
+SIGNIFICANT = 0.05
+# a rise from the last checkpoint but one that is worth a warning
+MATTERS = 0.002
+
+
+@dataclass(frozen=True)
+class Row:
+    """One loss: the metric on test rows of models chosen on validation rows, one for each seed."""
+
+    recipe: str
+    mean: float
+    deviation: float
+    validation: float
+    paired: Paired | None
+    """Against tuned cross-entropy, better is more, whatever the direction of the metric; None for itself."""
+    p_corrected: float | None
+    rank: float
+    """Among the losses of this table, averaged over seeds."""
+    learning_rate: float
+    """The one that was best on most seeds."""
+    seconds_per_step: float
+    num_seeds: int
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Settings and trials; the rest is computed from them."""
+
+    settings: Settings
+    higher_is_better: bool
+    trials: tuple[Trial, ...]
+    is_complete: bool = True
+    """False where the time was up before everything was run."""
+
+    @cached_property
+    def table(self) -> tuple[Row, ...]:
+        """The exploration: every loss, best first by its mean on test rows."""
+        return self._rows(is_confirmation=False)
+
+    @cached_property
+    def confirmation(self) -> tuple[Row, ...]:
+        """Fresh seeds, for the candidate of the exploration and what it is measured against."""
+        return self._rows(is_confirmation=True)
+
+    @property
+    def candidate(self) -> str:
+        """The loss that was best on validation rows while exploring, the reference included."""
+        return find_candidate(self.trials, higher_is_better=self.higher_is_better)
+
+    @cached_property
+    def evidence(self) -> Row | None:
+        """How the candidate did on test rows: of fresh seeds, or where there are none, of those that it was found on."""
+        return _row_of(self.confirmation, self.candidate) or _row_of(self.table, self.candidate)
+
+    def best(self) -> str:
+        """The loss to use: the candidate, if it is ahead of tuned cross-entropy beyond noise; else cross-entropy."""
+        row = self.evidence
+        if row is None or row.paired is None or row.paired.mean <= 0:
+            return REFERENCE
+        # one loss is judged on fresh seeds, all of them on the others
+        p = row.paired.p if self.confirmation else row.p_corrected
+        return row.recipe if p is not None and p < SIGNIFICANT else REFERENCE
+
+    @property
+    def verdict(self) -> str:
+        """One sentence or two."""
+        row, metric = self.evidence, self.settings.metric
+        if row is None:
+            return "Nothing can be said yet: cross-entropy and another loss on two seeds are the least."
+        cut_short = "" if self.is_complete else " The time was up before every loss had its turn."
+        if row.paired is None:
+            return (
+                f"Use cross-entropy: of {len(self.table)} losses none was better on the validation rows than tuned "
+                f"cross-entropy ({row.num_seeds} seeds, {metric}).{cut_short}"
+            )
+        gain = f"{100 * row.paired.mean:+.2f} ± {100 * row.paired.standard_error:.2f} points of {metric}"
+        where = (
+            f"on {row.num_seeds} fresh seeds" if self.confirmation else f"on the {row.num_seeds} seeds it was found on"
+        )
+        if self.best() == REFERENCE:
+            return (
+                f"Use cross-entropy: {row.recipe} was ahead on the validation rows, but not beyond noise {where} "
+                f"({gain}).{cut_short}"
+            )
+        return f"Use {row.recipe}: {gain} against tuned cross-entropy, {where}.{cut_short}"
+
+    def snippet(self) -> str:
+        """The lines of Python that use the recommended loss."""
+        return snippet(RECIPES[self.best()], self.settings.metric)
+
+    def save(self, folder: str | Path) -> Path:
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / FILE_NAME
+        content = {
+            "format": FORMAT,
+            "settings": self.settings.to_json(),
+            "higher_is_better": self.higher_is_better,
+            "is_complete": self.is_complete,
+            "trials": [trial.to_json() for trial in self.trials],
+        }
+        unfinished = path.with_suffix(".unfinished")
+        unfinished.write_text(json.dumps(content) + "\n", encoding="utf8")
+        unfinished.replace(path)
+        return path
+
+    def _repr_html_(self) -> str:
+        head = "".join(
+            f"<th>{name}</th>" for name in ("loss", self.settings.metric, "against ce", "p", "rank", "ms/step")
+        )
+        body = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells(row)) + "</tr>" for row in self.table
+        )
+        return f"<p>{html.escape(self.verdict)}</p><table><tr>{head}</tr>{body}</table>"
+
+    def _rows(self, *, is_confirmation: bool) -> tuple[Row, ...]:
+        trials = [trial for trial in self.trials if trial.is_confirmation == is_confirmation]
+        return rows_of(trials, higher_is_better=self.higher_is_better)
+
+
+def load_comparison(folder: str | Path) -> Comparison:
+    path = Path(folder, FILE_NAME)
+    if not path.is_file():
+        raise ValueError(f"{path} is not there; a comparison that is saved leaves it.")
+    content = json.loads(path.read_text(encoding="utf8"))
+    if content["format"] > FORMAT:
+        raise ValueError(f"{path} was written by a newer lossmith (format {content['format']}); update to read it.")
+    trials = tuple(Trial.from_json(fields) for fields in content["trials"])
+    return Comparison(
+        Settings.from_json(content["settings"]), content["higher_is_better"], trials, content["is_complete"]
+    )
+
+
+def chosen(trials: Sequence[Trial], *, higher_is_better: bool) -> dict[str, dict[int, Trial]]:
+    """By recipe and seed, the trial that is best on validation rows; the first of equals."""
+    best: dict[str, dict[int, Trial]] = {}
+    for trial in trials:
+        known = best.setdefault(trial.recipe, {}).get(trial.seed)
+        if known is None or _is_better(trial.validation, known.validation, higher_is_better):
+            best[trial.recipe][trial.seed] = trial
+    return best
+
+
+def rows_of(trials: Sequence[Trial], *, higher_is_better: bool) -> tuple[Row, ...]:
+    """One row for each recipe, best first; only seeds that every recipe has count."""
+    by_recipe = chosen(trials, higher_is_better=higher_is_better)
+    if REFERENCE not in by_recipe:
+        return ()
+    seeds = sorted(set.intersection(*(set(of_seed) for of_seed in by_recipe.values())))
+    if len(seeds) < 2:
+        return ()
+    sign = 1 if higher_is_better else -1
+    tests = {name: [sign * of_seed[seed].test for seed in seeds] for name, of_seed in by_recipe.items()}
+    ranks = {
+        name: statistics.mean(
+            1 + sum((other[i] > own[i]) + 0.5 * (other[i] == own[i]) for key, other in tests.items() if key != name)
+            for i in range(len(seeds))
+        )
+        for name, own in tests.items()
+    }
+    rows = []
+    for name, of_seed in by_recipe.items():
+        picked = [of_seed[seed] for seed in seeds]
+        rates = [trial.learning_rate for trial in picked]
+        rows.append(
+            Row(
+                name,
+                statistics.mean(trial.test for trial in picked),
+                statistics.stdev(trial.test for trial in picked),
+                statistics.mean(trial.validation for trial in picked),
+                None if name == REFERENCE else compare_paired(tests[name], tests[REFERENCE]),
+                None,
+                ranks[name],
+                max(rates, key=rates.count),
+                statistics.mean(trial.seconds_per_step for trial in picked),
+                len(seeds),
+                warnings_of(
+                    [trial for trial in trials if trial.recipe == name], picked, higher_is_better=higher_is_better
+                ),
+            )
+        )
+    # the control is no candidate: it is there to show what nothing looks like
+    judged = [row for row in rows if row.paired is not None and row.recipe != CONTROL]
+    corrected = dict(
+        zip((row.recipe for row in judged), holm([row.paired.p for row in judged if row.paired is not None]))
+    )
+    rows = [replace(row, p_corrected=corrected.get(row.recipe)) for row in rows]
+    return tuple(sorted(rows, key=lambda row: -sign * row.mean))
+
+
+def find_candidate(trials: Sequence[Trial], *, higher_is_better: bool) -> str:
+    """Best on the validation rows of the exploration; nothing else decides."""
+    rows = rows_of([trial for trial in trials if not trial.is_confirmation], higher_is_better=higher_is_better)
+    sign = 1 if higher_is_better else -1
+    candidates = [row for row in rows if row.recipe != CONTROL]
+    return max(candidates, key=lambda row: sign * row.validation).recipe if candidates else REFERENCE
+
+
+def mean_by_rate(trials: Sequence[Trial], *, higher_is_better: bool) -> dict[float, float]:
+    """By learning rate, the validation value (of a cost its negative), averaged over seeds, at the best setting of each."""
+    sign, by_rate = (1 if higher_is_better else -1), dict[float, dict[int, float]]()
+    for trial in trials:
+        of_seed = by_rate.setdefault(trial.learning_rate, {})
+        of_seed[trial.seed] = max(of_seed.get(trial.seed, -math.inf), sign * trial.validation)
+    return {rate: statistics.mean(of_seed.values()) for rate, of_seed in by_rate.items()}
+
+
+def warnings_of(trials: Sequence[Trial], picked: Sequence[Trial], *, higher_is_better: bool) -> tuple[str, ...]:
+    """What would make one doubt the numbers of a recipe: trials are all of it, ``picked`` the chosen ones."""
+    warnings = [warning for trial in picked for warning in trial.warnings]
+    values = mean_by_rate(trials, higher_is_better=higher_is_better)
+    best = max(values, key=lambda rate: values[rate])
+    if len(values) > 1 and best in (min(values), max(values)):
+        warnings.append(
+            f"the best learning rate, {best:.2g}, is the {'smallest' if best == min(values) else 'largest'} tried"
+        )
+    if all(len(trial.curve) > 1 for trial in picked):
+        sign = 1 if higher_is_better else -1
+        rise = statistics.mean(sign * (trial.curve[-1][1] - trial.curve[-2][1]) for trial in picked)
+        is_last = statistics.mean(trial.best_step == trial.curve[-1][0] for trial in picked)
+        if is_last > 0.5 and rise > MATTERS:
+            warnings.append("the last checkpoint is the best: more steps may change the order")
+    return tuple(dict.fromkeys(warnings))
+
+
+def cells(row: Row) -> tuple[str, ...]:
+    """A row in words, points of a hundred."""
+    against = "" if row.paired is None else f"{100 * row.paired.mean:+.2f} ± {100 * row.paired.standard_error:.2f}"
+    p = "" if row.p_corrected is None else f"{row.p_corrected:.3f}"
+    value = f"{100 * row.mean:.2f} ± {100 * row.deviation:.2f}"
+    return row.recipe, value, against, p, f"{row.rank:.1f}", f"{1000 * row.seconds_per_step:.2f}"
+
+
+def _row_of(rows: Sequence[Row], recipe: str) -> Row | None:
+    return next((row for row in rows if row.recipe == recipe), None)
+
+
+def _is_better(value: float, other: float, higher_is_better: bool) -> bool:
+    # NaN, the value of a metric that is not defined, is never better
+    return value > other if higher_is_better else value < other
