@@ -181,3 +181,16 @@ def test_a_higher_score_for_a_positive_is_never_worse(name: str, rows: list[tupl
     better[raised % len(rows)] = 4  # above all: joining negatives at their score may cost precision
     before, after = value(torch.stack([outputs, better]).float(), targets.expand(2, -1))
     assert after.isnan() if before.isnan() else after >= before - 1e-6
+
+
+def test_the_same_under_vmap_and_in_either_precision(generator: torch.Generator) -> None:
+    """numpy sorts where it can see the numbers, torch where not."""
+    scores = torch.randn(6, 40, generator=generator).round(decimals=1)  # with ties
+    targets = torch.randint(2, (6, 40), generator=generator)
+    expected = curves.auc(scores, targets)
+    assert torch.equal(torch.vmap(curves.auc)(scores, targets), expected)
+    assert torch.equal(curves.auc(scores.double(), targets).float(), expected)
+    assert torch.equal(curves.auc(scores.mT.contiguous().mT, targets), expected)
+    nothing_learned = curves.auc(scores.clone().requires_grad_(), targets)
+    assert torch.equal(nothing_learned, expected)
+    assert not nothing_learned.requires_grad
