@@ -152,6 +152,15 @@ def test_probabilities(predictions: Predictions) -> None:
         measure_alignment(CE, METRICS["auc"], replace(as_probabilities, targets=2 * predictions.targets))
 
 
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [(1, "binary predictions: every target is 1; targets of several classes"), (-100, "every target is -100")],
+)
+def test_targets_that_say_nothing(predictions: Predictions, target: int, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        measure_alignment(CE, METRICS["f1"], replace(predictions, targets=torch.full_like(predictions.targets, target)))
+
+
 def test_plain_errors(predictions: Predictions) -> None:
     cases = [
         (CE, predictions, {"num_sets": 5}, "num_sets and set_size belong together"),
@@ -159,7 +168,7 @@ def test_plain_errors(predictions: Predictions) -> None:
         (CE, predictions, {"num_sets": 5, "set_size": 41}, "stored sets of 40 rows"),
         (CE, predictions[:1], {}, "defined on 1 of 1 sets; a rank correlation takes 3 or more: num_sets and set_size"),
         (lambda outputs, targets: outputs.sum() * torch.nan, predictions, {}, "NaN or infinite on 150 of 150 sets"),
-        (CE, Predictions(torch.ones(9, 5), torch.ones(9, 5)), {}, "the same on all 9 sets"),
+        (CE, Predictions(torch.ones(9, 4), torch.tensor([0, 1, 0, 1]).expand(9, 4)), {}, "the same on all 9 sets"),
         (CE, Predictions(torch.ones(9, 5, 2), torch.ones(9, 5)), {}, "outputs have the shape"),
         (CE, Predictions(predictions.outputs.sigmoid(), predictions.targets), {}, "raw scores"),
     ]

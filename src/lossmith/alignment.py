@@ -29,7 +29,7 @@ from torch import Tensor
 from lossmith.metrics.stacking import OverSets, sets_at_once
 from lossmith.predictions import draw_sets
 from lossmith.ranking import average_rank, kendall, pair_counts, spearman
-from lossmith.vocabulary import Loss, Metric, Predictions, StackLoss, check_predictions
+from lossmith.vocabulary import IGNORE_INDEX, Kind, Loss, Metric, Predictions, StackLoss, check_predictions
 
 MIN_SETS = 3
 
@@ -125,6 +125,12 @@ def _check(metric: Metric, predictions: Predictions) -> None:
         check(want_scores=False)  # anything else that is wrong
         # the metric may be made for probabilities; whether the loss is, only the caller knows
         warnings.warn(f"{error} {metric.name} takes them as they are; the loss is given the same.", stacklevel=3)
+    kept = predictions.targets[predictions.targets != IGNORE_INDEX]
+    if kept.numel() == 0:
+        raise ValueError(f"every target is {IGNORE_INDEX}, which is left out: there is nothing to measure on.")
+    if metric.kind in (Kind.BINARY, Kind.MULTICLASS, Kind.MULTILABEL, Kind.SEGMENTATION) and kept.min() == kept.max():
+        # some metrics have a value there, and any loss that rises with the scores looks good
+        raise ValueError(f"{metric.kind} predictions: every target is {kept[0]:g}; targets of several classes work.")
 
 
 @torch.no_grad()
