@@ -15,7 +15,8 @@ from torch import Tensor
 
 import lossmith
 from lossmith.alignment import Estimate
-from lossmith.methods.reloss import Card, Measured, ReLoss
+from lossmith.cards import Card, Measured
+from lossmith.methods.reloss import ReLoss
 from lossmith.surrogates import SURROGATES, CountsNetwork, DeepSets, PairLoss, RankLoss, Surrogate, margin_loss
 from lossmith.vocabulary import Kind
 from lossmith.weights import load, save, shipped

@@ -31,7 +31,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from lossmith.alignment import Estimate
-from lossmith.methods.reloss import Card, Measured, ReLoss
+from lossmith.cards import Card, Measured
+from lossmith.methods.reloss import ReLoss
 from lossmith.surrogates import SURROGATES
 
 SHIPPED_FOLDER = Path(__file__).parent / "shipped"

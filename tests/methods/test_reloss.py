@@ -12,11 +12,12 @@ from torch import Tensor
 import lossmith
 from lossmith.alignment import Alignment, Estimate, measure_alignment
 from lossmith.baselines import find_loss
+from lossmith.cards import Card, Measured, share_of_rising_rows
 from lossmith.lab.checkpoints import checkpoint_predictions
 from lossmith.lab.datasets import DATASETS
 from lossmith.lab.recipes import Recipe
 from lossmith.learning import approximation_objective
-from lossmith.methods.reloss import Card, Measured, learn, share_of_rising_rows
+from lossmith.methods.reloss import learn
 from lossmith.metrics import METRICS, wrap
 from lossmith.predictions import random_predictions
 from lossmith.surrogates import CountsNetwork, DeepSets, PairLoss, PointwiseSurrogate, RankLoss, margin_loss

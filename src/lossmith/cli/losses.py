@@ -9,7 +9,7 @@ from typer import Option
 from lossmith.cli.console import first_sentence, print_json, print_table
 
 if TYPE_CHECKING:
-    from lossmith.methods.reloss import Card
+    from lossmith.cards import Card
     from lossmith.vocabulary import Kind
 
 
@@ -45,7 +45,7 @@ def list_losses(
 
 def _alignment_in_words(card: Card) -> tuple[str, str, str]:
     """Means over the sources that taught the loss nothing, or over all where there is no such source."""
-    from lossmith.methods.reloss import UNSEEN
+    from lossmith.cards import UNSEEN
 
     unseen = {where: each for where, each in card.measured.items() if where.endswith(UNSEEN)} or card.measured
     learned = [each.spearman.value for each in unseen.values()]

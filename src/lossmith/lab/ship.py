@@ -17,10 +17,11 @@ from pathlib import Path
 
 import torch
 
+from lossmith.cards import UNSEEN, Card, measure
 from lossmith.lab.checkpoints import CheckpointRun, checkpoint_steps, collect_checkpoints
 from lossmith.lab.datasets import find_dataset
 from lossmith.lab.recipes import recipe_for
-from lossmith.methods.reloss import UNSEEN, Card, ReLoss, learn, measure
+from lossmith.methods.reloss import ReLoss, learn
 from lossmith.metrics import find_metric
 from lossmith.predictions import draw_sets
 from lossmith.surrogates import CountsNetwork, PairLoss, RankLoss, Surrogate, margin_loss

@@ -22,12 +22,13 @@ from torch import Tensor
 
 from lossmith.alignment import losses_of_sets
 from lossmith.baselines import find_loss
+from lossmith.cards import share_of_rising_rows
 from lossmith.lab.checkpoints import CheckpointRun, checkpoint_steps, collect_checkpoints
 from lossmith.lab.datasets import find_dataset
 from lossmith.lab.recipes import Recipe, recipe_for
 from lossmith.lab.reproduce.experiment import Bar, Experiment, Result, Unit, Verdict
 from lossmith.lab.ship import PLANS
-from lossmith.methods.reloss import learn, share_of_rising_rows
+from lossmith.methods.reloss import learn
 from lossmith.metrics import find_metric
 from lossmith.predictions import draw_sets
 from lossmith.ranking import kendall, spearman
