@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from lossmith.alignment import Alignment as Alignment
     from lossmith.alignment import measure_alignment as measure_alignment
     from lossmith.combining import combine as combine
+    from lossmith.lab.comparing.asking import compare as compare
     from lossmith.methods.ala import ALA as ALA
     from lossmith.methods.ala import adaptive_steps as adaptive_steps
     from lossmith.methods.reloss import ReLoss as ReLoss
@@ -34,6 +35,7 @@ _HOMES = {
     "Alignment": "alignment",
     "measure_alignment": "alignment",
     "combine": "combining",
+    "compare": "lab.comparing.asking",
     "ALA": "methods.ala",
     "adaptive_steps": "methods.ala",
     "ReLoss": "methods.reloss",

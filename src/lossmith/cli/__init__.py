@@ -18,6 +18,7 @@ import typer
 
 from lossmith import __version__
 from lossmith.cli.align import align
+from lossmith.cli.compare import compare
 from lossmith.cli.console import show_warning
 from lossmith.cli.data import list_datasets, make_predictions
 from lossmith.cli.demo import demo
@@ -25,6 +26,7 @@ from lossmith.cli.learn import learn
 from lossmith.cli.losses import list_losses
 from lossmith.cli.metrics import list_metrics
 from lossmith.cli.plot_loss import plot_loss
+from lossmith.cli.report import report
 from lossmith.cli.reproduce import reproduce
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
@@ -35,6 +37,8 @@ app.command("metrics", epilog="Example: lossmith metrics --kind binary")(list_me
 app.command("losses", epilog="Example: lossmith losses --kind binary")(list_losses)
 app.command("learn", epilog="Example: lossmith learn f1 --predictions p.npz --out loss.safetensors")(learn)
 app.command("align", epilog="Example: lossmith align --metric accuracy --loss ce --loss mse --predictions p.npz")(align)
+app.command("compare", epilog="Example: lossmith compare table.csv --target bought --metric f1 --budget 5m")(compare)
+app.command("report", epilog="Example: lossmith report runs/table-f1 -o report.html")(report)
 app.command("plot-loss", epilog="Example: lossmith plot-loss --metric ap --loss ce --loss smooth_ap --out ap.png")(
     plot_loss
 )

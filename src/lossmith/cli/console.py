@@ -50,7 +50,7 @@ def progress_bar(description: str, total: int) -> Iterator[Callable[[int], None]
     """Gives a function that is told how many are done. Silent where nobody watches: stdout or stderr is no terminal."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not _is_watched(console)) as progress:
+    with Progress(*columns, console=console, transient=True, disable=not is_watched(console)) as progress:
         task = progress.add_task(description, total=total)
         yield lambda completed: progress.update(task, completed=completed)
 
@@ -59,7 +59,7 @@ def progress_bar(description: str, total: int) -> Iterator[Callable[[int], None]
 def spinner(description: str) -> Iterator[None]:
     """For what takes a while and cannot be counted."""
     console = Console(stderr=True)
-    if not _is_watched(console):
+    if not is_watched(console):
         yield
         return
     with console.status(description):
@@ -78,5 +78,5 @@ def show_warning(
     print(f"Warning: {message}", file=sys.stderr)
 
 
-def _is_watched(console: Console) -> bool:
+def is_watched(console: Console) -> bool:
     return sys.stdout.isatty() and console.is_terminal

@@ -134,9 +134,9 @@ def plot_ranks(ranked: OverDatasets, over: str) -> str:
     axes.set_ylim(bottom - 0.1, 1.6)
     axes.plot([lowest, highest], [0, 0], color=TEXT, linewidth=1.2)
     every = max(1, span // 10)
-    for rank in range(lowest, highest + 1, every):
-        axes.plot([rank, rank], [0, 0.1], color=TEXT, linewidth=1)
-        axes.text(rank, 0.16, str(rank), color=TEXT, ha="center", va="bottom", fontsize=8)
+    for tick in range(lowest, highest + 1, every):
+        axes.plot([tick, tick], [0, 0.1], color=TEXT, linewidth=1)
+        axes.text(tick, 0.16, str(tick), color=TEXT, ha="center", va="bottom", fontsize=8)
     axes.text(
         (lowest + highest) / 2, 1.15, f"average rank over {over}", color=TEXT, ha="center", va="bottom", fontsize=9
     )

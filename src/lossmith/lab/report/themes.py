@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable
 from functools import wraps
 from html import escape
-from typing import ParamSpec
+from typing import Any, ParamSpec
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -34,7 +34,7 @@ VARIABLES = {colour: f"var(--series-{number})" for number, colour in enumerate(S
     BAD: "var(--bad)",
 }
 _STAND_IN = re.compile("|".join(VARIABLES))
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "text.parse_math": False,  # a column called $x$ is a column called $x$
     "font.size": 9,
