@@ -17,6 +17,7 @@ the other, and so is what the swap is worth (:mod:`lossmith.tracing.sorted_lanes
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ from lossmith.tracing.sorted_lanes import SwapGains
 
 NUM_TERMS = 4
 # positions that are summed together, which the processor keeps at hand
-CHUNK = 16384
+CHUNK = 8192
 # of exp(), within a chunk: float64 ends at 709
 MAX_EXPONENT = 300.0
 
@@ -46,14 +47,16 @@ def all_pairs_loss(scores: Tensor, gains: SwapGains, *, beta: float) -> Tensor:
 class _AllPairs(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, scores: Tensor, gains: SwapGains, beta: float) -> Tensor:
-        # what a metric has set to minus infinity stands last and is worth nothing
-        x = scores.to(gains.upper.dtype).clamp(min=float(scores[scores.isfinite()].amin()))
+        x = scores.to(gains.upper.dtype)
+        if x[..., -1].isinf().any():
+            # what a metric has set to minus infinity stands last and is worth nothing
+            x = x.clamp(min=float(x[x.isfinite()].amin()))
         total, gradient = x.new_zeros(()), torch.zeros_like(x)
-        for above in range(len(gains.upper)):
-            for below in range(len(gains.upper)):
-                if above != below:
-                    value, slope = _of_classes(x, gains, above, below, beta)
-                    total, gradient = total + value, gradient + slope
+        num_classes = len(gains.upper)
+        for first in range(num_classes):
+            for second in range(first):
+                value, slope = _of_classes(x, gains, first, second, beta)
+                total, gradient = total + value, gradient + slope
         ctx.save_for_backward(gradient.to(scores.dtype))
         return total.to(scores.dtype)
 
@@ -63,55 +66,74 @@ class _AllPairs(torch.autograd.Function):
         return gradient * gradients[0], None, None
 
 
-def _of_classes(x: Tensor, gains: SwapGains, above: int, below: int, beta: float) -> tuple[Tensor, Tensor]:
-    """Loss and its gradient over the pairs of an item of class ``above`` before one of class ``below``."""
-    is_upper, is_lower = ((gains.labels == label).to(x.dtype) for label in (above, below))
-    worth_above, worth_below = gains.of_classes(above, below)
-    # a swap is worth the sum of both; [2, *rows, D]: how many items, and what they are worth
-    upper = torch.stack((is_upper, worth_above * is_upper))
-    lower = torch.stack((is_lower, worth_below * is_lower))
+def _of_classes(x: Tensor, gains: SwapGains, first: int, second: int, beta: float) -> tuple[Tensor, Tensor]:
+    """Loss and its gradient over the pairs of an item of one class and one of the other.
+
+    ``O`` = 2 orders: the first class above, or the second.
+    """
+    labels = gains.labels
+    is_upper = torch.stack((labels == first, labels == second)).to(x.dtype)
+    of_orders = gains.of_classes(first, second), gains.of_classes(second, first)
+    worth_above, worth_below = (torch.stack(each) for each in zip(*of_orders))
+    # a swap is worth the sum of both; [O, 2, *rows, D]: how many items, and what they are worth
+    upper = torch.stack((is_upper, worth_above * is_upper), 1)
+    is_lower = is_upper.flip(0)
+    lower = torch.stack((is_lower, worth_below * is_lower), 1)
     # from the last position up, what comes behind has come before
     lower_up = lower.flip(-1)
     of_lower = _with_partners(lower, upper.cumsum(-1))
-    total = of_lower.sum()
-    improves = bool(total > 0)
-    constant, slope, rates, coefficients = _expansion(beta, improves)
-    value_before, slope_before = _decayed_sums(upper, x, rates, coefficients)
-    _, slope_behind = _decayed_sums(lower_up, -x.flip(-1), rates, coefficients)
-    value = constant * total + _with_partners(lower, value_before).sum()
-    gradient = _with_partners(lower, slope_before) - _with_partners(upper, slope_behind.flip(-1))
-    if slope:  # at beta = 0 the difference of scores itself
+    totals = of_lower.flatten(1).sum(1)
+    expansions = [_expansion(beta, total > 0) for total in totals.tolist()]
+    signs, constants, linears = (x.new_tensor([getattr(each, name) for each in expansions]) for name in _SCALARS)
+    rates = [each.rates for each in expansions]
+    slopes = [[[rate * power for rate, power in zip(each.rates, each.powers)]] for each in expansions]
+    both = [[each.powers, *slope] for each, slope in zip(expansions, slopes)]
+    value_before, slope_before = _decayed_sums(upper, x, rates, both).unbind(1)
+    slope_behind = _decayed_sums(lower_up, -x.flip(-1), rates, slopes)[:, 0].flip(-1)
+    value = constants * totals + _with_partners(lower, value_before).flatten(1).sum(1)
+    gradient = _with_partners(lower, slope_before) - _with_partners(upper, slope_behind)
+    if beta == 0 and bool(linears.any()):  # the difference of scores itself
         linear = _with_partners(upper, lower_up.cumsum(-1).flip(-1)) - of_lower
-        value, gradient = value + slope * (linear * x).sum(), gradient + slope * linear
-    sign = 1 if improves else -1
-    return sign * value, sign * gradient
+        value = value + linears * (linear * x).flatten(1).sum(1)
+        gradient = gradient + linear * linears.view(-1, *(1 for _ in x.shape))
+    return (signs * value).sum(), torch.tensordot(signs, gradient, 1)
 
 
 def _with_partners(own: Tensor, partners: Tensor) -> Tensor:
     """For each item the worth of its swaps: its own with each partner, and that of each partner."""
-    return own[1] * partners[0] + own[0] * partners[1]
+    return own[:, 1] * partners[:, 0] + own[:, 0] * partners[:, 1]
 
 
-def _decayed_sums(weights: Tensor, x: Tensor, rates: list[float], coefficients: list[float]) -> tuple[Tensor, Tensor]:
-    """At each position the sum of ``weights [2, *rows, D]`` up to it, each times the polynomial in z of its distance;
-    and the derivative by the score of the position. ``x`` falls along the last dimension.
+def _decayed_sums(weights: Tensor, x: Tensor, rates: list[list[float]], polynomials: list[list[list[float]]]) -> Tensor:
+    """``[O, polynomials, 2, *rows, D]``: at each position the sum of ``weights [O, 2, *rows, D]`` up to it, each times
+    a polynomial in z of its distance. ``rates [O][R]`` grow by 1, and have a coefficient each. ``x`` falls along the
+    last dimension.
     """
-    value, slope = torch.zeros_like(weights), torch.zeros_like(weights)
-    carried: list[Tensor | float] = [0.0] * len(rates)
-    start = 0
-    for end in _chunk_ends(x, rates[-1]):
-        here, chunk = x[..., start:end], weights[..., start:end]
-        drop = here - here[..., :1]
-        fall, step = torch.exp(rates[0] * drop), torch.exp(drop)  # rates grow by 1
-        for number, (rate, coefficient) in enumerate(zip(rates, coefficients)):
-            sums = (chunk / fall).cumsum_(-1).add_(carried[number]).mul_(fall)
-            value[..., start:end].add_(sums, alpha=coefficient)
-            slope[..., start:end].add_(sums, alpha=coefficient * rate)
-            if end < x.shape[-1]:
-                carried[number] = sums[..., -1:] * torch.exp(rate * (x[..., end : end + 1] - here[..., -1:]))
-            fall = fall.mul_(step)
+    coefficients = x.new_tensor(polynomials)
+    starts = x.new_tensor([each[0] for each in rates]).view(-1, *(1 for _ in x.shape))
+    num_rates = len(rates[0])
+
+    def powers_of_z(distance: Tensor) -> Tensor:  # [*rows, d] -> [O, R, 1, *rows, d]
+        step, powers = torch.exp(distance), [torch.exp(starts * distance)]
+        while len(powers) < num_rates:
+            powers.append(powers[-1] * step)
+        return torch.stack(powers, 1).unsqueeze(2)
+
+    parts: list[Tensor] = []
+    carried, start = x.new_zeros(()), 0
+    for end in _chunk_ends(x, max(each[-1] for each in rates)):
+        here = x[..., start:end]
+        falls = powers_of_z(here - here[..., :1])
+        sums = (weights[..., start:end].unsqueeze(1) / falls).cumsum_(-1)
+        if start:
+            sums += carried
+        sums *= falls
+        part = torch.bmm(coefficients, sums.flatten(2))
+        parts.append(part.view(len(rates), -1, *weights.shape[1:-1], end - start))
+        if end < x.shape[-1]:
+            carried = sums[..., -1:] * powers_of_z(x[..., end : end + 1] - here[..., -1:])
         start = end
-    return value, slope
+    return torch.cat(parts, -1) if len(parts) > 1 else parts[0]
 
 
 def _chunk_ends(x: Tensor, rate: float) -> list[int]:
@@ -126,12 +148,24 @@ def _chunk_ends(x: Tensor, rate: float) -> list[int]:
     return ends
 
 
-@functools.lru_cache(maxsize=16)
-def _expansion(beta: float, improves: bool) -> tuple[float, float, list[float], list[float]]:
-    """The link as ``constant + slope * |difference| + sum of coefficients * z ** rates``.
+@dataclass(frozen=True)
+class _Expansion:
+    """The link of all pairs of an order: ``sign * (constant + linear * |difference| + sum of powers * z ** rates)``."""
 
-    A swap that does not improve is of a pair in the better order, q = 1 / (1 + z); one that does, of a pair in
-    the worse, q = z / (1 + z).
+    sign: float
+    constant: float
+    linear: float
+    rates: list[float]
+    powers: list[float]
+
+
+_SCALARS = ("sign", "constant", "linear")
+
+
+@functools.lru_cache(maxsize=16)
+def _expansion(beta: float, improves: bool) -> _Expansion:
+    """A swap that does not improve is of a pair in the better order, q = 1 / (1 + z); one that does, of a pair in the
+    worse, q = z / (1 + z).
     """
 
     def fitted(function: Any) -> list[float]:
@@ -139,8 +173,9 @@ def _expansion(beta: float, improves: bool) -> tuple[float, float, list[float], 
         in_z: Polynomial = chebyshev.Chebyshev(nodes, domain=[0, 1]).convert(kind=Polynomial)
         return [float(coefficient) for coefficient in in_z.coef]
 
+    sign = 1.0 if improves else -1.0
     if improves and beta > 0:
         powers = fitted(lambda z: -((1 + z) ** -beta) / beta)
-        return 1 / beta, 0.0, [beta + m for m in range(NUM_TERMS)], powers
+        return _Expansion(sign, 1 / beta, 0.0, [beta + m for m in range(NUM_TERMS)], powers)
     powers = fitted(lambda z: (1 - (1 + z) ** -beta) / (beta * z) if beta > 0 else np.log1p(z) / z)
-    return 0.0, 1.0 if improves else 0.0, [1.0 + m for m in range(NUM_TERMS)], powers
+    return _Expansion(sign, 0.0, 1.0 if improves else 0.0, [1.0 + m for m in range(NUM_TERMS)], powers)

@@ -214,6 +214,8 @@ def lift(subject: Subject, ways: Mapping[Numbers, Way]) -> Run:
             leader = leaders[numbers]
             if all(gradient is None for gradient in of_fork):
                 continue
+            if any(gradient is not None and not bool(gradient.sum().isfinite()) for gradient in of_fork):
+                raise Unsupported("a gain that is no number")
             if isinstance(fork, SortedFork):
                 assert isinstance(leader, Order)
                 gains[numbers] = GainsOfSwaps(leader, fork.gains(of_fork))

@@ -342,7 +342,9 @@ class _Summed(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
         lanes, owner = ctx.saved_tensors
-        return _by_owner((lanes[1:] - lanes[0]) * gradients[0], owner, ctx.shape), None, None
+        # what is left out is NaN in every lane
+        changes = (lanes[1:] - lanes[0]).masked_fill(lanes[0].isnan() & lanes[1:].isnan(), 0)
+        return _by_owner(changes * gradients[0], owner, ctx.shape), None, None
 
 
 class _Counted(torch.autograd.Function):

@@ -100,10 +100,11 @@ class SortedFork:
     def gather(self, values: Tensor) -> Swapped:
         """Values of items, ``[*rows, D]`` or ``[D]``, in sorted order. The first ones say what the classes are."""
         values = values.expand(self.order.shape)
+        is_first = self._class_of_item is None
         if self._class_of_item is None or self._item_of_class is None:
             self._class_of_item, self._item_of_class = self._classify(values)
         by_class = values.reshape(-1)[self._item_of_class]
-        if not torch.equal(by_class[self._class_of_item], values):
+        if not is_first and not torch.equal(by_class[self._class_of_item], values):
             raise Unsupported("items of one target differ")
         comes = by_class.view(-1, *(1 for _ in self.order.shape))
         return Swapped(self, values.gather(-1, self.order), upper=comes, lower=comes)
