@@ -13,6 +13,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable
 
+from lossmith.baselines.cost_sensitive import POSITIVE_WEIGHTS, balanced_cross_entropy, cost_sensitive
 from lossmith.baselines.cross_entropy import cross_entropy, label_smoothing
 from lossmith.baselines.focal import focal
 from lossmith.baselines.global_objectives import aucpr_loss, precision_at_recall_loss, recall_at_precision_loss
@@ -26,8 +27,11 @@ from lossmith.vocabulary import Kind, Loss, parse_kind
 
 __all__ = [
     "LOSSES",
+    "POSITIVE_WEIGHTS",
     "aucpr_loss",
+    "balanced_cross_entropy",
     "brier",
+    "cost_sensitive",
     "cross_entropy",
     "find_loss",
     "focal",
@@ -49,6 +53,8 @@ __all__ = [
 LOSSES: dict[str, Callable[[Kind], Loss]] = {
     "ce": cross_entropy,
     "label_smoothing": label_smoothing,
+    "balanced_ce": balanced_cross_entropy,
+    "cost_sensitive": cost_sensitive,
     "focal": focal,
     "mse": mean_squared_error,
     "brier": brier,

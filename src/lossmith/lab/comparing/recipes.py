@@ -15,7 +15,7 @@ from functools import partial
 
 from torch import nn
 
-from lossmith.baselines import find_loss
+from lossmith.baselines import POSITIVE_WEIGHTS, cost_sensitive, find_loss
 from lossmith.kinds import Kind
 from lossmith.lab.comparing.records import CONTROL, REFERENCE
 from lossmith.lab.comparing.stack_losses import (
@@ -31,6 +31,7 @@ from lossmith.lab.comparing.stack_losses import (
     TracedRanking,
     best_thresholds,
     equal_error_thresholds,
+    logistic,
     misordered,
     on_stack,
 )
@@ -64,8 +65,7 @@ class LossRecipe:
     lines: str
     kinds: tuple[Kind, ...] = (Kind.BINARY,)
     metrics: tuple[str, ...] = ()
-    """Metrics that it is made for: there it is tried without being asked for. None: it is tried for those of
-    ``default_losses``."""
+    """Those that it is made for: there it is tried without being asked for."""
     variants: tuple[str, ...] = ("",)
     """Settings of its own; each is given every learning rate, and validation rows choose."""
     is_slow: bool = False
@@ -77,12 +77,23 @@ class LossRecipe:
 
 def snippet(recipe: LossRecipe, metric: str) -> str:
     """The few lines of Python that make this loss for that metric."""
-    return recipe.lines.format(metric=metric)
+    kind = METRICS[metric].kind if metric in METRICS else recipe.kinds[0]
+    return recipe.lines.format(metric=metric, kind=kind)
 
 
 BOTH = (Kind.BINARY, Kind.MULTICLASS)
+ALL_OF_TWO_CLASSES = (
+    "f1",
+    "mcc",
+    "jaccard",
+    "binary_accuracy",
+    "binary_error",
+    "balanced_accuracy",
+    "auc",
+    "ap",
+    "eer",
+)
 THRESHOLDED = ("f1", "mcc", "jaccard", "binary_accuracy", "binary_error", "balanced_accuracy")
-TRACE = 'import lossmith\nloss = lossmith.trace(lossmith.metrics.METRICS["{name}"], link={link})'
 
 
 def _baseline(name: str, what: str, *, kinds: tuple[Kind, ...] = BOTH, metrics: tuple[str, ...] = ()) -> LossRecipe:
@@ -91,9 +102,7 @@ def _baseline(name: str, what: str, *, kinds: tuple[Kind, ...] = BOTH, metrics: 
         has_weights = isinstance(loss, nn.Module) and any(True for _ in loss.parameters())
         return EachItsOwn(loss, making.num_runs) if has_weights else on_stack(loss)
 
-    lines = 'from lossmith.baselines import find_loss\nloss = find_loss("{name}", "{kind}")'
-    kind = "binary" if Kind.BINARY in kinds else "multiclass"
-    return LossRecipe(name, what, make, lines.format(name=name, kind=kind), kinds, metrics)
+    return LossRecipe(name, what, make, _find(name), kinds, metrics)
 
 
 def _traced(metric: Metric, *, link: float = 0.5) -> StackLoss | OfStack:
@@ -152,11 +161,38 @@ def _smooth_ap(making: Making, variant: str, *, is_standardised: bool = False) -
     return SmoothAp(is_standardised=is_standardised)
 
 
+def _pairwise(making: Making, variant: str) -> StackLoss:
+    return Pairs(logistic)
+
+
 def _pairs(making: Making, variant: str) -> StackLoss:
     return Pairs(misordered)
 
 
 _traced_ap = partial(_of_traced, name="ap")
+
+
+def _find(name: str) -> str:
+    return f'from lossmith.baselines import find_loss\nloss = find_loss("{name}", "{{kind}}")'
+
+
+def _combined(learned: str, *, weight: float = 1.0) -> str:
+    weighted = "" if weight == 1 else f", weight={weight}"
+    return (
+        "import lossmith\nfrom lossmith.baselines import find_loss\n"
+        f'loss = lossmith.combine(find_loss("ce", "{{kind}}"), {learned}{weighted})'
+    )
+
+
+TRACED = 'lossmith.trace(lossmith.metrics.METRICS["{metric}"], link=0.5)'
+TRACED_AP = 'lossmith.trace(lossmith.metrics.METRICS["ap"], link=0.5)'
+AT_THRESHOLD = (
+    "import lossmith\nfrom lossmith.metrics import tune_threshold\n"
+    'metric = lossmith.metrics.METRICS["{name}"]\ntraced = lossmith.trace(metric, link=0.5)\n'
+    "# of each batch: follow the best threshold, and take the decisions there\n"
+    "threshold += 0.1 * (tune_threshold(metric, outputs, targets) - threshold)\n"
+    "loss = traced(outputs - threshold, targets)"
+)
 
 _LIST = (
     _baseline(REFERENCE, "Cross-entropy, the loss that everything is measured against."),
@@ -164,8 +200,17 @@ _LIST = (
         CONTROL,
         "Cross-entropy once more, from other first weights: a difference where there is none.",
         lambda making, variant: _ce(making),
-        'from lossmith.baselines import find_loss\nloss = find_loss("ce", "binary")',
+        _find("ce"),
         BOTH,
+    ),
+    _baseline("balanced_ce", "Cross-entropy in which every class has the same weight.", metrics=ALL_OF_TWO_CLASSES),
+    LossRecipe(
+        "cost_sensitive",
+        "Cross-entropy with a weight of positives that the validation rows choose of six.",
+        lambda making, variant: on_stack(cost_sensitive(making.kind, positive_weight=float(variant))),
+        "from lossmith.baselines import cost_sensitive\n"
+        'loss = cost_sensitive("binary", positive_weight=2.7)  # 0.3, 0.9, 2.7, 8.1, 24.3, 72.9: choose on validation rows',
+        variants=tuple(f"{weight:g}" for weight in POSITIVE_WEIGHTS),
     ),
     _baseline("focal", "Cross-entropy in which what is already right hardly counts."),
     _baseline("label_smoothing", "Cross-entropy with a tenth of each label moved to all classes."),
@@ -176,49 +221,125 @@ _LIST = (
     _baseline("soft_jaccard", "Intersection over union of probabilities.", metrics=("jaccard",)),
     _baseline("soft_balanced_accuracy", "Balanced accuracy of probabilities.", metrics=("balanced_accuracy", "eer")),
     _baseline("lovasz", "The convex extension of the Jaccard loss.", metrics=("jaccard",)),
-    _baseline("pairwise", "Every positive against every negative, logistic.", metrics=("auc",)),
+    LossRecipe(
+        "pairwise", "Every positive against every negative, logistic.", _pairwise, _find("pairwise"), metrics=("auc",)
+    ),
     _baseline("precision_at_recall", "Precision at a recall, as a Lagrangian.", kinds=(Kind.BINARY,)),
     _baseline("recall_at_precision", "Recall at a precision, as a Lagrangian.", kinds=(Kind.BINARY,)),
     _baseline("aucpr", "Area under the precision-recall curve, as a Lagrangian.", kinds=(Kind.BINARY,)),
-    LossRecipe(
-        "smooth_ap",
-        "Average precision with soft ranks.",
-        _smooth_ap,
-        'from lossmith.baselines import find_loss\nloss = find_loss("smooth_ap", "binary")',
-        metrics=("ap",),
-    ),
+    LossRecipe("smooth_ap", "Average precision with soft ranks.", _smooth_ap, _find("smooth_ap"), metrics=("ap",)),
     LossRecipe(
         "shipped",
         "The learned loss of the metric that comes with lossmith.",
         _shipped,
         'import lossmith\nloss = lossmith.load("{metric}")',
         BOTH,
-        metrics=tuple(shipped()),
+        # that of AUC takes half a second for a batch of twenty runs
+        metrics=tuple(name for name in shipped() if name != "auc"),
     ),
     LossRecipe(
         "traced",
         "The metric's own decisions, link 0.5.",
         _of_traced,
-        'import lossmith\nloss = lossmith.trace(lossmith.metrics.METRICS["{metric}"], link=0.5)',
+        f"import lossmith\nloss = {TRACED}",
         BOTH,
         metrics=(*THRESHOLDED, "ap", "accuracy"),
+    ),
+    LossRecipe(
+        "traced_1",
+        "The metric's own decisions, link 1.",
+        partial(_of_traced, link=1.0),
+        f"import lossmith\nloss = {TRACED}".replace("0.5", "1"),
+        BOTH,
+        metrics=("auc", "ap"),
+    ),
+    LossRecipe(
+        "traced_link0",
+        "The metric's own decisions, link 0: the logarithm, which never gives a decision up.",
+        partial(_of_traced, link=0.0),
+        f"import lossmith\nloss = {TRACED}".replace("0.5", "0"),
+        BOTH,
     ),
     LossRecipe(
         "traced_mcc",
         "The decisions of Matthews' correlation, link 0.5, whatever the metric.",
         partial(_of_traced, name="mcc"),
-        TRACE.format(name="mcc", link=0.5),
-        metrics=("f1", "mcc", "jaccard", "binary_accuracy", "binary_error", "eer"),
+        f"import lossmith\nloss = {TRACED}".format(metric="mcc"),
+        metrics=(*THRESHOLDED, "eer"),
+    ),
+    LossRecipe(
+        "traced_tracked",
+        "The metric's own decisions at its best threshold, which is followed from batch to batch, link 0.5.",
+        _tracked,
+        AT_THRESHOLD.replace("{name}", "{metric}"),
+        metrics=THRESHOLDED,
+    ),
+    LossRecipe(
+        "traced_at_eer",
+        "The decisions of balanced accuracy where both rates of error are equal, link 0.5.",
+        _balanced_at_eer,
+        AT_THRESHOLD.replace("{name}", "balanced_accuracy"),
+        metrics=("eer",),
     ),
     LossRecipe(
         "ce+traced",
         "Cross-entropy and the traced metric at equal gradient norm.",
         partial(_mix, other=_of_traced),
-        "import lossmith\nfrom lossmith.baselines import find_loss\n"
-        'traced = lossmith.trace(lossmith.metrics.METRICS["{metric}"], link=0.5)\n'
-        'loss = lossmith.combine(find_loss("ce", "binary"), traced)',
+        _combined(TRACED),
         BOTH,
         metrics=(*THRESHOLDED, "ap", "accuracy"),
+    ),
+    LossRecipe(
+        "ce+traced/4",
+        "Cross-entropy and the traced metric at a quarter of its gradient norm.",
+        partial(_mix, other=_of_traced, weight=0.25),
+        _combined(TRACED, weight=0.25),
+        BOTH,
+        metrics=THRESHOLDED,
+    ),
+    LossRecipe(
+        "ce+traced_1",
+        "Cross-entropy and the traced metric, link 1, at equal gradient norm.",
+        partial(_mix, other=partial(_of_traced, link=1.0)),
+        _combined(TRACED.replace("0.5", "1")),
+        BOTH,
+    ),
+    LossRecipe(
+        "ce+ap",
+        "Cross-entropy and traced average precision at equal gradient norm.",
+        partial(_mix, other=_traced_ap),
+        _combined(TRACED_AP),
+        metrics=("auc", "eer"),
+    ),
+    LossRecipe(
+        "ce+smooth_ap",
+        "Cross-entropy and average precision with soft ranks at equal gradient norm.",
+        partial(_mix, other=_smooth_ap),
+        _combined('find_loss("smooth_ap", "{kind}")'),
+        metrics=("ap",),
+    ),
+    LossRecipe(
+        "ce_then_traced",
+        "Cross-entropy for a third of the steps, then the traced metric at the same gradient norm.",
+        partial(_warm, other=_of_traced),
+        "# for the first third of the steps cross-entropy, then\nimport lossmith\nloss = " + TRACED,
+        BOTH,
+    ),
+    LossRecipe(
+        "normalised_traced",
+        "The traced metric with gradients of one length in every batch, and a penalty on large scores.",
+        partial(_normalised, other=_of_traced),
+        "import lossmith, torch\ntraced = " + TRACED + "\n"
+        "(gradient,) = torch.autograd.grad(traced(outputs, targets), outputs, retain_graph=True)\n"
+        "outputs.backward(gradient / (gradient.norm() * len(outputs) ** 0.5) + 0.02 * outputs.detach() / len(outputs))",
+    ),
+    LossRecipe("sigmoid_pairs", "The share of pairs out of order, with a smooth step.", _pairs, ""),
+    LossRecipe(
+        "smooth_ap_scaled",
+        "Average precision with soft ranks of scores in units of their deviation.",
+        partial(_smooth_ap, is_standardised=True),
+        "from lossmith.baselines import smooth_ap\nfrom lossmith.kinds import Kind\n"
+        "loss_of_scaled = smooth_ap(Kind.BINARY)\nloss = loss_of_scaled(outputs / outputs.std(), targets)",
     ),
 )
 

@@ -21,6 +21,8 @@ from lossmith.metrics.thresholds import tune_threshold
 from lossmith.vocabulary import Metric, StackLoss
 
 NUM_CHECKPOINTS = 7
+# so often may a caller show progress, or stop
+STEPS_BETWEEN_YIELDS = 50
 # numbers of one pass of an evaluation
 MAX_OUTPUTS = 4_000_000
 
@@ -108,6 +110,7 @@ def stack_steps(
         if step in marks:
             for metric, look in zip(metrics, look_at(model, parts, metrics, step)):
                 looks[metric.name].append(look)
+        if step in marks or step % STEPS_BETWEEN_YIELDS == 0:
             yield step / plan.num_steps
     return StackResult(looks, seconds / plan.num_steps, num_runs)
 

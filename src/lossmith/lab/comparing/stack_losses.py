@@ -156,13 +156,9 @@ class TracedRanking:
             worth = torch.where(is_below, falls, rises).abs() / num_positives.clamp(min=1)[:, None, None]
         worth = worth * (~positive).unsqueeze(-2) * is_real.unsqueeze(-1)
         lead = of_positive - scores.unsqueeze(-2)  # of the positive over the negative
-        # a pair in the better order would lose by a swap, one in the worse would gain: either way q favours the lead
-        return _paired(lead, worth, is_below, self.link)
-
-
-def _paired(lead: Tensor, worth: Tensor, is_right: Tensor, beta: float) -> Tensor:
-    del is_right
-    return (worth * link(F.logsigmoid(lead), beta)).sum((-1, -2))
+        # a pair in the better order would lose by a swap, one in the worse would gain: q is of the better order always
+        # an item could change places with every other: the mean over them is what its place is worth
+        return (worth * link(F.logsigmoid(lead), self.link)).sum((-1, -2)) / outputs.shape[-1]
 
 
 def _first_places(is_member: Tensor) -> Tensor:

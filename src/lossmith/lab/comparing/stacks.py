@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 import torch
@@ -39,10 +40,10 @@ class Shape:
 
 
 STACKED_MODELS: dict[str, Shape] = {
-    "linear": Shape((), learning_rates=(3e-3, 1e-1)),
-    "tiny2": Shape((2,), learning_rates=(3e-3, 1e-1)),
-    "tiny4": Shape((4,), learning_rates=(3e-3, 1e-1)),
-    "tiny8": Shape((8,), learning_rates=(3e-3, 1e-1)),
+    "linear": Shape((), learning_rates=(1e-2, 3e-1)),
+    "tiny2": Shape((2,), learning_rates=(1e-2, 3e-1)),
+    "tiny4": Shape((4,), learning_rates=(1e-2, 3e-1)),
+    "tiny8": Shape((8,), learning_rates=(1e-2, 3e-1)),
     "mlp32": Shape((32, 32)),
     "mlp256": Shape((256, 256), learning_rates=(3e-4, 1e-2)),
     # paper 003, section 4.1
@@ -60,7 +61,7 @@ class StackedMlp(nn.Module):
         sizes = [num_inputs, *shape.widths, num_outputs]
         self.shape, self.num_runs, self.num_outputs = shape, num_runs, num_outputs
         self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
-        for size, next_size in zip(sizes, sizes[1:]):
+        for size, next_size in pairwise(sizes):
             # the bounds of torch.nn.Linear
             drawn = [(torch.rand(size + 1, next_size, generator=each) * 2 - 1) / math.sqrt(size) for each in generators]
             both = torch.stack(drawn).repeat_interleave(num_runs, 0)

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import torch
 
-from lossmith.lab.reproduce import reloss_alignment, uniloss
+from lossmith.lab.reproduce import grand_table, reloss_alignment, uniloss
 from lossmith.lab.reproduce.experiment import Experiment, Result, read_results
 
 EXPERIMENTS: dict[str, Experiment] = {
@@ -31,6 +31,9 @@ EXPERIMENTS: dict[str, Experiment] = {
         uniloss.BATCH_SIZE,
         uniloss.ANCHORS,
         uniloss.INTERPOLATION,
+        grand_table.LINEAR_TABLE,
+        grand_table.FEW_ROWS_TABLE,
+        grand_table.NETWORK_TABLE,
     )
 }
 
