@@ -14,6 +14,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 from typer import Argument, Exit, Option
 
 from lossmith.cli.align import choose_metric
@@ -116,7 +117,7 @@ def follow(all_news: Iterator[News], *, is_quiet: bool = False) -> tuple[Compari
 @contextmanager
 def _display(is_quiet: bool) -> Iterator[Callable[[News], None]]:
     """A table that fills under a bar where somebody watches; elsewhere a line for each loss that is done."""
-    console = Console(stderr=True)
+    console = Console(stderr=True, markup=False)
     if is_quiet:
         yield lambda news: None
         return
@@ -124,7 +125,7 @@ def _display(is_quiet: bool) -> Iterator[Callable[[News], None]]:
         yield _say
         return
     bar = Progress(
-        TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), TimeRemainingColumn(),
+        TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), TimeRemainingColumn(),
         console=console,
     )  # fmt: skip
     task = bar.add_task("", total=1.0)
@@ -147,7 +148,7 @@ def _say(news: News) -> None:
 
 
 def _live_table(comparison: Comparison) -> Table:
-    table = Table(title=f"{comparison.settings.data}: {comparison.settings.metric} on test rows", **_LOOKS)
+    table = Table(title=Text(f"{comparison.settings.data}: {comparison.settings.metric} on test rows"), **_LOOKS)
     for number, column in enumerate(columns_of(comparison)):
         table.add_column(column, no_wrap=True, justify="left" if number == 0 else "right")
     for row in rows_of(comparison):
