@@ -13,8 +13,8 @@ True
 >>> loss.adjust(torch.tensor([2]), torch.tensor([1]))  # the pair (1, 2), one step up
 >>> loss.matrix
 tensor([[1.0000, 0.0000, 0.0000],
-        [0.0000, 1.0000, 0.1000],
-        [0.0000, 0.1000, 1.0000]])
+        [0.0000, 1.0000, 0.0500],
+        [0.0000, 0.0500, 1.0000]])
 """
 
 from __future__ import annotations
@@ -35,13 +35,11 @@ Form = Literal["bounded", "sigmoid", "log_sigmoid"]
 class AdjustableLoss(nn.Module, ABC):
     """A loss with ``values [U]`` inside ``[low, high]``, each moved by ``step_size`` at a time.
 
-    ``is_exchangeable`` says that one rule serves all parameters (as for pairs of classes), so that the controller needs
-    not know which one it moves.
+    ``num_statistics`` is F, the same for all losses of a class.
     """
 
     values: Tensor
     num_statistics: int
-    is_exchangeable: bool
 
     def __init__(self, initial: Tensor, *, low: float, high: float, step_size: float) -> None:
         super().__init__()
@@ -65,10 +63,9 @@ class AdjustableLoss(nn.Module, ABC):
         """The numbers of the parameters that may move now: all, unless a loss has many."""
         return torch.arange(len(self.values))
 
-    @property
-    def num_identities(self) -> int:
-        """How many parameters the controller has to tell apart."""
-        return 0 if self.is_exchangeable else len(self.values)
+    def identities(self) -> Tensor:
+        """``[U, I]``, by which the controller tells parameters apart; I is 0 where one rule serves all of them."""
+        return torch.eye(len(self.values))
 
     @torch.no_grad()
     def adjust(self, index: Tensor, moves: Tensor) -> None:
@@ -96,13 +93,15 @@ class ClassCorrelationLoss(AdjustableLoss):
     Args:
         num_classes: C; the C (C - 1) / 2 pairs are the parameters.
         form: see above.
-        step_size: the paper's beta. Default ``0.1 * min(1, 10 / C)``: of many classes all moving by 0.1 blow up.
+        bound: of the correlations; the paper's is 1. Default ``0.2 * min(1, 10 / C)``: where a correlation comes near
+            1, two classes are as good as one, and the rewards of a few dozen intervals do not keep a policy from
+            wandering there.
+        step_size: the paper's beta, 0.1. Default ``0.05 * min(1, 10 / C)``.
         num_moves: so many pairs, the most confused ones, move at once. Default C; of ten classes a fifth of all pairs.
         has_free_diagonal: let the controller move the diagonal too, in steps of its own; pinned, it fixes the scale.
     """
 
     num_statistics = 2
-    is_exchangeable = True
     index: Tensor
 
     def __init__(
@@ -110,6 +109,7 @@ class ClassCorrelationLoss(AdjustableLoss):
         num_classes: int,
         *,
         form: Form = "bounded",
+        bound: float | None = None,
         step_size: float | None = None,
         num_moves: int | None = None,
         has_free_diagonal: bool = False,
@@ -120,20 +120,22 @@ class ClassCorrelationLoss(AdjustableLoss):
                 "'log_sigmoid' work."
             )
         self.first, self.second = torch.triu_indices(num_classes, num_classes, offset=0 if has_free_diagonal else 1)
-        initial = (self.first == self.second).float()
-        super().__init__(initial, low=-1, high=1, step_size=step_size or 0.1 * min(1, 10 / num_classes))
+        # the diagonal, where it is free, as its distance from 1
+        scale = min(1, 10 / num_classes)
+        bound, step_size = bound or 0.2 * scale, step_size or 0.05 * scale
+        super().__init__(torch.zeros(len(self.first)), low=-bound, high=bound, step_size=step_size)
         self.num_classes, self.form = num_classes, form
-        self.num_moves = min(num_moves or num_classes, len(initial))
-        # where each entry of the matrix lies in [values, 1]; the last is the pinned diagonal
-        index = torch.full((num_classes, num_classes), len(initial))
-        index[self.first, self.second] = index[self.second, self.first] = torch.arange(len(initial))
+        self.num_moves = min(num_moves or num_classes, num_classes * (num_classes - 1) // 2)
+        # where each entry of the matrix lies in [values, 0]; the last is the pinned diagonal
+        index = torch.full((num_classes, num_classes), len(self.first))
+        index[self.first, self.second] = index[self.second, self.first] = torch.arange(len(self.first))
         self.register_buffer("index", index, persistent=False)
         self.has_checked = False
 
     @property
     def matrix(self) -> Tensor:
         """Φ, ``[C, C]``."""
-        return F.pad(self.values, (0, 1), value=1.0)[self.index]
+        return F.pad(self.values, (0, 1))[self.index] + torch.eye(self.num_classes, device=self.values.device)
 
     def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
         if not self.has_checked:
@@ -151,17 +153,26 @@ class ClassCorrelationLoss(AdjustableLoss):
         return ((terms * is_kept).sum() / is_kept.sum().clamp(min=1)).to(outputs.dtype)
 
     def statistics(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """``[C_ij, C_ji]`` of each pair (eq. 7), over the mean of its row off the diagonal: below 1 is confused."""
+        """``[C_ij, C_ji]`` of each pair (eq. 7), over the mean of its row off the diagonal: below 1 is confused.
+
+        Of a class itself, where the diagonal is free, twice ``C_ii`` over the mean of all classes: above 1 is hard.
+        """
         confusion = mean_log_loss(outputs, targets)
-        others = ~torch.eye(self.num_classes, dtype=torch.bool, device=confusion.device)
-        mean = (confusion * others).sum(-1, keepdim=True) / (self.num_classes - 1)
+        is_own = torch.eye(self.num_classes, dtype=torch.bool, device=confusion.device)
+        mean = torch.where(
+            is_own, confusion.diagonal().mean(), confusion.masked_fill(is_own, 0).sum(-1, True) / (len(confusion) - 1)
+        )
         relative = confusion / mean.clamp(min=1e-6)
         return torch.stack([relative[self.first, self.second], relative[self.second, self.first]], -1)
 
     def choose(self, statistics: Tensor) -> Tensor:
         is_pair = self.first != self.second
-        most_confused = statistics.mean(-1).masked_fill(~is_pair, -torch.inf).topk(self.num_moves, largest=False)
-        return most_confused.indices.cpu().sort().values
+        confused = statistics.mean(-1).cpu().masked_fill(~is_pair, torch.inf).topk(self.num_moves, largest=False)
+        return torch.cat([confused.indices.sort().values, (~is_pair).nonzero()[:, 0]])
+
+    def identities(self) -> Tensor:
+        is_own = (self.first == self.second).float()
+        return torch.stack([1 - is_own, is_own], -1)[:, : 2 * int(is_own.any())]
 
     def _check(self, outputs: Tensor, targets: Tensor) -> None:
         check_predictions(Kind.MULTICLASS, outputs, targets)
@@ -197,7 +208,6 @@ class ParametricLoss(AdjustableLoss):
     """
 
     num_statistics = 2
-    is_exchangeable = False
 
     def __init__(
         self,

@@ -85,9 +85,8 @@ class History:
             change,
             position[:, None],
             torch.full((len(index), 1), progress),
+            loss.identities()[index],
         ]
-        if not loss.is_exchangeable:
-            parts.append(torch.eye(len(loss.values))[index])
         return torch.cat(parts, -1).clamp(-LARGEST_FEATURE, LARGEST_FEATURE)
 
 
@@ -125,7 +124,7 @@ class ALA(nn.Module):
         super().__init__()
         self.layout = {
             "num_statistics": loss.num_statistics,
-            "num_identities": loss.num_identities,
+            "num_identities": loss.identities().shape[1],
             "history": history,
         }
         self._build(seed)
@@ -155,7 +154,7 @@ class ALA(nn.Module):
 
     def check_fits(self, loss: AdjustableLoss) -> None:
         """Raise a ``ValueError`` where the policy was made for another family of losses."""
-        found = (loss.num_statistics, loss.num_identities)
+        found = (loss.num_statistics, loss.identities().shape[1])
         wanted = (self.layout["num_statistics"], self.layout["num_identities"])
         if found != wanted:
             raise ValueError(

@@ -52,7 +52,6 @@ class DistanceMixture(AdjustableLoss):
     """
 
     num_statistics = 1
-    is_exchangeable = False
     num_calls: Tensor
 
     def __init__(self, *, sampling: Sampling = "distance_weighted", step_size: float = 0.1, seed: int = 0) -> None:
@@ -98,7 +97,6 @@ class FocalWeighting(AdjustableLoss):
     """
 
     num_statistics = 1
-    is_exchangeable = False
 
     def __init__(
         self, *, offset: float = 1.0, initial: tuple[float, float] = (2.0, 10.0), step_size: float = 0.5
