@@ -16,7 +16,7 @@ from dataclasses import replace
 import torch
 
 from lossmith.lab.reproduce.experiment import Bar, Experiment, Result, Unit, Verdict
-from lossmith.lab.reproduce.steered_run import SteeredRun
+from lossmith.lab.reproduce.steered_run import Corruption, SteeredRun
 from lossmith.ranking import spearman
 
 Runs = dict[str, SteeredRun]
@@ -49,6 +49,7 @@ CHARACTERS = SteeredRun(
     num_epochs=8,
     interval=10,
 )
+CORRUPTIONS: tuple[Corruption, ...] = ("clean", "noise", "imbalance")
 NUM_CHILDREN = {"smoke": 2, "small": 3, "cpu": 4, "paper": 10}
 NUM_SEEDS = {"smoke": 1, "small": 3, "cpu": 3, "paper": 10}
 
@@ -145,7 +146,7 @@ def _reduction(tests: Mapping[str, list[float]], row: str, reference: str) -> fl
 
 def _table1_runs(scale: str) -> Runs:
     rows: list[tuple[str, SteeredRun]] = []
-    for corruption in ("clean", "noise", "imbalance"):
+    for corruption in CORRUPTIONS[:1] if scale == "smoke" else CORRUPTIONS:
         metric = "multiclass_balanced_accuracy" if corruption == "imbalance" else "accuracy"
         run = replace(IMAGES[scale], corruption=corruption, metric=metric)
         rows += _tuned(run, f"{corruption} ce")
@@ -155,33 +156,21 @@ def _table1_runs(scale: str) -> Runs:
         for name in names:
             steered = replace(run, loss="ala", is_learning=False) if name == "walk" else replace(run, loss=name)
             rows.append((f"{corruption} {name}", steered))
-        if corruption == "clean" or scale != "smoke":
-            multi = replace(run, loss="ala", num_children=NUM_CHILDREN[scale])
-            rows.append((f"{corruption} ala_multi", multi))
-    if scale == "smoke":
-        # the rest is the same code
-        rows = [row for row in rows if not row[0].startswith("noise") or row[0].endswith("ala")]
-        rows += [("sigmoid", replace(IMAGES[scale], loss="sigmoid")), *_forms(IMAGES[scale])]
-    else:
-        rows += [("clean sigmoid", replace(IMAGES[scale], loss="sigmoid"))]
-        rows += [(f"clean {name}", run) for name, run in _forms(IMAGES[scale])]
+        rows.append((f"{corruption} ala_multi", replace(run, loss="ala", num_children=NUM_CHILDREN[scale])))
+    # the paper's own loss and steps, the same within our bounds, and without a controller
+    names = ["ala_paper", "ala_sigmoid", "sigmoid"]
+    rows += [(f"clean {name}", replace(IMAGES[scale], loss=name)) for name in names]
     return _seeded(scale, rows)
 
 
-def _forms(run: SteeredRun) -> list[tuple[str, SteeredRun]]:
-    """The paper's own loss and steps, and what becomes of them within our bounds."""
-    return [(name, replace(run, loss=name)) for name in ("ala_paper", "ala_sigmoid")]
-
-
 def _table1_reference(row: str) -> str:
-    corruption = row.split()[0]
-    return f"{corruption} ce" if corruption in ("clean", "noise", "imbalance") else row
+    return f"{row.split()[0]} ce"
 
 
 def _table1_bars(scale: str, tests: Mapping[str, list[float]]) -> list[Bar]:
     bars = [
         _never_worse(tests, f"{corruption} {row}", f"{corruption} ce")
-        for corruption in ("clean", "noise", "imbalance")
+        for corruption in CORRUPTIONS
         for row in ("ala", "ala_multi")
     ]
     if scale != "small":
