@@ -253,12 +253,12 @@ class _Call:
             return self.looked_up()
         if self.name == "one_hot":
             return self._wrap(self.vectorized(), _owner_of(self.lanes[0]).unsqueeze(-1))
-        if self.name == "bincount":
-            self.fork.is_summed = True
-            return _Counted.apply(  # type: ignore[no-untyped-call]
-                self.fork.weights, first.lanes, first.owner, self.func(first.lanes[0], *self.args[1:], **self.kwargs)
-            )
-        if self.name in ALONG:
+        if self.name == "bincount" and len(self.lanes) == 1:
+            counts = self.func(first.lanes[0], *self.args[1:], **self.kwargs)
+            return self.scattered(torch.zeros_like(counts), 0, first, torch.ones_like(first.lanes[0]))
+        if self.name in ("scatter_add", "index_add") and not self.kwargs and [*self.lanes] == [self.args[2]]:
+            return self.scattered(*self.args)
+        if self.name in ALONG or self.name == "pad":
             return self.along()
         if self.name in SHAPES:
             return self.reshaped()
@@ -284,7 +284,11 @@ class _Call:
 
     def along(self) -> Any:
         num_dims = _num_dims(self.args[0])
-        dims = dims_along(self.name, self.args, self.kwargs, num_dims)
+        if self.name == "pad":
+            widths = self.args[1] if len(self.args) > 1 else self.kwargs["pad"]
+            dims = list(range(num_dims - len(widths) // 2, num_dims))
+        else:
+            dims = dims_along(self.name, self.args, self.kwargs, num_dims)
         owners = [_without_dims(_owner_of(leaf), dims) for leaf in self.lanes]
         if any(owner is None for owner in owners):
             if self.name in LINEAR:
@@ -307,6 +311,15 @@ class _Call:
 
         result, owner = self.vectorized(), self(owner_of)
         return map_leaves_of_two(self._wrap, result, owner)
+
+    def scattered(self, base: Tensor, dim: int, index: Lanes, values: Tensor) -> Any:
+        """Sums of values over places that depend on the decision: counts, for example of a confusion matrix."""
+        if not base.dim() == values.dim() == _num_dims(index):
+            raise Unsupported(self.name)
+        self.fork.is_summed = True
+        return _Scattered.apply(  # type: ignore[no-untyped-call]
+            self.fork.weights, base, dim, index.lanes, values, _owner_of(index)
+        )
 
     def summed(self) -> Any:
         """From here on the value is an ordinary one, with a gradient with respect to the weights."""
@@ -347,20 +360,20 @@ class _Summed(torch.autograd.Function):
         return _by_owner(changes * gradients[0], owner, ctx.shape), None, None
 
 
-class _Counted(torch.autograd.Function):
-    """How often each number occurs among the elements."""
+class _Scattered(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, weights: Tensor, base: Tensor, dim: int, lanes: Tensor, values: Tensor, owner: Tensor
+    ) -> Tensor:
+        ctx.save_for_backward(lanes, values, owner)
+        ctx.shape, ctx.dim = weights.shape, dim % base.dim()
+        return base.to(weights.dtype).scatter_add(dim, lanes[0], values.to(weights.dtype).expand(lanes[0].shape))
 
     @staticmethod
-    def forward(ctx: Any, weights: Tensor, lanes: Tensor, owner: Tensor, counts: Tensor) -> Tensor:
-        ctx.save_for_backward(lanes, owner)
-        ctx.shape = weights.shape
-        return counts.to(weights.dtype)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
-        lanes, owner = ctx.saved_tensors
-        worth = gradients[0][lanes]
-        return _by_owner(worth[1:] - worth[0], owner, ctx.shape), None, None, None
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        lanes, values, owner = ctx.saved_tensors
+        worth = gradients[0].expand(len(lanes), *gradients[0].shape).gather(ctx.dim + 1, lanes) * values
+        return _by_owner(worth[1:] - worth[0], owner, ctx.shape), *(None,) * 5
 
 
 def _by_owner(gains: Tensor, owner: Tensor | None, shape: torch.Size) -> Tensor:

@@ -424,8 +424,10 @@ def _drawn(
     option, row = every_option(decision)
     with torch.no_grad():
         chance = torch.sigmoid(decision.margin(option, row).float() / temperature)
+        is_option = ~chance.isnan()  # of two infinities neither is larger
         if isinstance(decision, Choice):
-            chance = chance.where(option != decision.outcome.flatten()[row], 0)
-        chance = chance + 0.1 * chance.mean()
+            is_option &= option != decision.outcome.flatten()[row]
+        chance = chance.where(is_option, 0)
+        chance = chance + 0.1 * chance.mean() * is_option
     drawn = torch.multinomial(chance.cpu(), num, replacement=True, generator=generator).to(chance.device)
     return option[drawn], row[drawn], chance.sum() / (num * chance[drawn])
