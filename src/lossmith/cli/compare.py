@@ -124,10 +124,8 @@ def _display(is_quiet: bool) -> Iterator[Callable[[News], None]]:
     if not is_watched(console):
         yield _say
         return
-    bar = Progress(
-        TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), TimeRemainingColumn(),
-        console=console,
-    )  # fmt: skip
+    columns = (BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    bar = Progress(TextColumn("{task.description}", markup=False), *columns, console=console)
     task = bar.add_task("", total=1.0)
     with Live(bar, console=console, transient=True, refresh_per_second=8) as live:
 

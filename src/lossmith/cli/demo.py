@@ -7,6 +7,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from lossmith.cli.align import print_alignments
+from lossmith.cli.compare import follow, report_comparison
 from lossmith.cli.console import progress_bar
 
 if TYPE_CHECKING:
@@ -18,21 +19,26 @@ METRIC = "ap"
 HAND_MADE = ("ce", "label_smoothing", "soft_f1", "pairwise", "smooth_ap")
 LEARNED = "learned"
 NUM_SETS, SET_SIZE = 1000, 128
+COMPARED = ("ce_again", "focal", "smooth_ap", "traced", "ce+traced")
+NUM_SEEDS, NUM_TRIALS, NUM_STEPS = 5, 4, 700
 
 
 def demo() -> None:
-    """Which loss ranks predictions as average precision does? Half a minute, nothing to fetch.
+    """Which loss for average precision? A minute or two, nothing to fetch.
 
-    One handwritten digit against the rest: train small models with cross-entropy, keep what they predict early and
-    late, learn a loss for average precision from the rows that they trained on, and see on held-out sets how well it
-    and the hand-made losses order those predictions. Writes runs/demo/.
+    One handwritten digit against the rest. First: which losses rank predictions as the metric does? Small models
+    train with cross-entropy, a loss for average precision is learned from what they predict early and late, and
+    held-out sets tell how well it and the hand-made losses order them. Then: which loss trains the better model? The
+    same model under several losses, a verdict, and a page with all that it rests on. Writes runs/demo/.
     """
     import torch
 
     from lossmith.alignment import measure_alignment, plot_alignment
     from lossmith.baselines import find_loss
     from lossmith.lab.checkpoints import CheckpointRun, checkpoint_steps, collect_checkpoints
+    from lossmith.lab.comparing.asking import answer_steps, settings_for
     from lossmith.lab.datasets import find_dataset, one_against_rest
+    from lossmith.lab.datasets.splitting import pool_of
     from lossmith.lab.recipes import recipe_for
     from lossmith.methods.reloss import learn
     from lossmith.metrics import find_metric
@@ -73,6 +79,14 @@ def demo() -> None:
         f"{shares['ce']:.0%} of all cases; the loss learned for it, in {shares[LEARNED]:.1%} "
         f"({FOLDER}/alignment.png shows every set)."
         f'\nIt trains in place of any loss of torch: loss = lossmith.load("{FOLDER}/loss.safetensors")'
-        "\nNext, the same for your predictions (.npz with outputs and targets) and your metric (`lossmith metrics`):"
-        f"\n    lossmith align --metric f1 --predictions {FOLDER}/predictions.npz"
+        "\n\nA good order is not yet a good model, so the same model is now trained under several losses."
     )
+    metric, pool = find_metric(METRIC), pool_of(dataset)
+    settings = settings_for(
+        pool, metric, losses=COMPARED, num_seeds=NUM_SEEDS, num_trials=NUM_TRIALS, num_steps=NUM_STEPS
+    )
+    command = ("lossmith", "compare", "digits", f"--positive-class={POSITIVE_CLASS}", f"--metric={METRIC}")
+    news = answer_steps(settings, pool, metric, FOLDER, command=(*command, f"--losses={','.join(COMPARED)}"))
+    comparison, _ = follow(news)
+    report_comparison(comparison, FOLDER, as_json=False)
+    print("Next, on a table of yours:\n    lossmith compare table.csv --target COLUMN --metric f1 --budget 5m")
