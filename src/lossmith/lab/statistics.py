@@ -5,7 +5,7 @@ the differences that are judged (Demsar 2006; Nadeau and Bengio 2003 on splits t
 
 >>> paired = compare_paired([0.81, 0.84, 0.83, 0.86], [0.80, 0.82, 0.82, 0.84])
 >>> paired.num_wins, round(paired.mean, 3)
-(4, 0.015)
+(4.0, 0.015)
 >>> holm([0.01, 0.04, 0.03])
 [0.03, 0.06, 0.06]
 """
@@ -13,7 +13,7 @@ the differences that are judged (Demsar 2006; Nadeau and Bengio 2003 on splits t
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -84,7 +84,7 @@ class OverDatasets:
     """Neighbours in the order of ranks that do not differ, each as long as it goes: the bars of the diagram."""
 
 
-def rank_over_datasets(values: dict[str, Sequence[float]]) -> OverDatasets:
+def rank_over_datasets(values: Mapping[str, Sequence[float]]) -> OverDatasets:
     """``values[method][dataset]``; two data sets and two methods or more."""
     from scipy import stats
 
@@ -104,6 +104,18 @@ def rank_over_datasets(values: dict[str, Sequence[float]]) -> OverDatasets:
         if len(group) > 1 and not (groups and set(group) <= set(groups[-1])):
             groups.append(group)
     return OverDatasets(names, tuple(float(rank) for rank in ranks), difference, friedman, tuple(groups))
+
+
+def mean_ranks(values: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """``values[method][dataset]``, higher better: ranks averaged over data sets, 1 the best, equal values share theirs.
+
+    >>> mean_ranks({"a": [3.0, 1.0], "b": [2.0, 1.0]})
+    {'a': 1.25, 'b': 1.75}
+    """
+    from scipy import stats
+
+    table = np.array([list(each) for each in values.values()], dtype=float)
+    return {name: float(rank) for name, rank in zip(values, stats.rankdata(-table, axis=0).mean(1))}
 
 
 def wilcoxon(values: Sequence[float], reference: Sequence[float]) -> float:

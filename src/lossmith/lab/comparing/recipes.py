@@ -17,6 +17,7 @@ from torch import nn
 
 from lossmith.baselines import POSITIVE_WEIGHTS, cost_sensitive, find_loss
 from lossmith.kinds import Kind
+from lossmith.lab.comparing.bilevel_stack import StackedBilevel, Start
 from lossmith.lab.comparing.records import CONTROL, REFERENCE
 from lossmith.lab.comparing.stack_losses import (
     AtThreshold,
@@ -161,6 +162,10 @@ def _smooth_ap(making: Making, variant: str, *, is_standardised: bool = False) -
     return SmoothAp(is_standardised=is_standardised)
 
 
+def _bilevel(making: Making, variant: str, *, start: Start) -> StackLoss:
+    return StackedBilevel(making.metric, start, making.num_runs)
+
+
 def _pairwise(making: Making, variant: str) -> StackLoss:
     return Pairs(logistic)
 
@@ -186,6 +191,21 @@ def _combined(learned: str, *, weight: float = 1.0) -> str:
 
 TRACED = 'lossmith.trace(lossmith.metrics.METRICS["{metric}"], link=0.5)'
 TRACED_AP = 'lossmith.trace(lossmith.metrics.METRICS["ap"], link=0.5)'
+BILEVEL_STEPS = (
+    "for step in bilevel_steps(model, surrogate, metric, batches, optimizer, surrogate_optimizer, generator=generator):\n"
+    "    ..."
+)
+
+
+def _bilevel_lines(rest: str) -> str:
+    return (
+        "import torch, lossmith\nfrom lossmith.methods.bilevel import BilevelSurrogate, bilevel_steps, universal_steps\n"
+        'metric, generator = lossmith.metrics.METRICS["{metric}"], torch.Generator()\n'
+        'surrogate = BilevelSurrogate("binary", generator=generator)\n'
+        "surrogate_optimizer = torch.optim.Adam(surrogate.parameters(), lr=1e-3)\n" + rest
+    )
+
+
 AT_THRESHOLD = (
     "import lossmith\nfrom lossmith.metrics import tune_threshold\n"
     'metric = lossmith.metrics.METRICS["{name}"]\ntraced = lossmith.trace(metric, link=0.5)\n'
@@ -305,6 +325,12 @@ _LIST = (
         BOTH,
     ),
     LossRecipe(
+        "ce+mcc/4",
+        "Cross-entropy and the decisions of Matthews' correlation at a quarter of its gradient norm.",
+        partial(_mix, other=partial(_of_traced, name="mcc"), weight=0.25),
+        _combined(TRACED.replace("{metric}", "mcc"), weight=0.25),
+    ),
+    LossRecipe(
         "ce+ap",
         "Cross-entropy and traced average precision at equal gradient norm.",
         partial(_mix, other=_traced_ap),
@@ -332,6 +358,29 @@ _LIST = (
         "import lossmith, torch\ntraced = " + TRACED + "\n"
         "(gradient,) = torch.autograd.grad(traced(outputs, targets), outputs, retain_graph=True)\n"
         "outputs.backward(gradient / (gradient.norm() * len(outputs) ** 0.5) + 0.02 * outputs.detach() / len(outputs))",
+    ),
+    LossRecipe(
+        "sl_u",
+        "A network that learned the metric on random sets (SL-U).",
+        partial(_bilevel, start="universal"),
+        _bilevel_lines(
+            "for _ in universal_steps(surrogate, metric, surrogate_optimizer, generator=generator): pass\nloss = surrogate"
+        ),
+    ),
+    LossRecipe(
+        "sl_s",
+        "A network that learns the metric while it trains the model, from scratch (SL-S).",
+        partial(_bilevel, start="scratch"),
+        _bilevel_lines(BILEVEL_STEPS),
+    ),
+    LossRecipe(
+        "sl_r",
+        "A network that learned the metric on random sets, and goes on while it trains the model (SL-R).",
+        partial(_bilevel, start="refined"),
+        _bilevel_lines(
+            "for _ in universal_steps(surrogate, metric, surrogate_optimizer, generator=generator): pass\n"
+            + BILEVEL_STEPS
+        ),
     ),
     LossRecipe("sigmoid_pairs", "The share of pairs out of order, with a smooth step.", _pairs, ""),
     LossRecipe(

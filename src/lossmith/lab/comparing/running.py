@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -36,6 +37,7 @@ class Plan:
     batch_size: int = 256
     is_balanced: bool = False
     is_cosine: bool = True
+    num_checkpoints: int = NUM_CHECKPOINTS
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,13 @@ class StackResult:
     seconds_per_step: float
     """Of the whole stack."""
     num_runs: int
+
+
+@runtime_checkable
+class FollowsModels(Protocol):
+    """A loss that learns from the outputs of the models while they train; it has no variants."""
+
+    def follow(self, draw: Callable[[], tuple[Tensor, Tensor]], /) -> None: ...
 
 
 def stack_steps(
@@ -88,17 +97,31 @@ def stack_steps(
     optimizer = StackedAdam(parameters, rate_of_run)
     of_stack = _joined(losses, per_seed=per_seed, num_seeds=len(seeds))
     batches = batch_steps(parts, own_seeds, batch_size=plan.batch_size, is_balanced=plan.is_balanced)
-    marks = sorted({max(round(plan.num_steps * k / NUM_CHECKPOINTS), 1) for k in range(1, NUM_CHECKPOINTS + 1)})
+    shares = [k / plan.num_checkpoints for k in range(1, plan.num_checkpoints + 1)]
+    marks = {max(round(plan.num_steps * share), 1) for share in shares}
     looks: dict[str, list[Look]] = {metric.name: [] for metric in metrics}
     seconds = 0.0
     generator_state = torch.random.get_rng_state()
     torch.manual_seed(own_seeds[0])  # dropout
     dropout_state = torch.random.get_rng_state()
     torch.random.set_rng_state(generator_state)
+    # what a learning loss looks at comes from batches of its own: those of the models are the same for every loss
+    others = batch_steps(
+        parts, [seed + 31 for seed in own_seeds], batch_size=plan.batch_size, is_balanced=plan.is_balanced
+    )
+
+    def draw() -> tuple[Tensor, Tensor]:
+        index = next(others)
+        with torch.no_grad():
+            return model(parts.train_rows(index)), parts.train_targets(index).repeat_interleave(per_seed, 0)
+
     for step in range(1, plan.num_steps + 1):
         start = time.process_time()
+        for loss in losses:
+            if isinstance(loss, FollowsModels):
+                loss.follow(draw)
         index = next(batches)
-        inputs, targets = parts.rows(index), parts.targets(index).repeat_interleave(per_seed, 0)
+        inputs, targets = parts.train_rows(index), parts.train_targets(index).repeat_interleave(per_seed, 0)
         with torch.random.fork_rng(devices=[]):
             torch.random.set_rng_state(dropout_state)
             outputs = model(inputs)
@@ -124,14 +147,13 @@ def _joined(losses: Sequence[StackLoss | OfStack], *, per_seed: int, num_seeds: 
 
 
 def batch_steps(parts: Parts, seeds: Sequence[int], *, batch_size: int, is_balanced: bool) -> Iterator[Tensor]:
-    """``[G, B]`` numbers of rows, for ever: each seed in an order of its own, every row once an epoch; or half of them
+    """``[G, B]`` places in the training part, for ever: each seed in an order of its own, every row once an epoch; or half of them
     positives, drawn at random (paper 003, section 4.1).
     """
     generators = [torch.Generator().manual_seed(seed + 17) for seed in seeds]
     size = min(batch_size, parts.train.shape[1])
     if is_balanced:
-        labels = parts.targets(parts.train)
-        pools = [[part[label == k] for k in (0, 1)] for part, label in zip(parts.train, labels)]
+        pools = [[(labels == k).nonzero().squeeze(1) for k in (0, 1)] for labels in parts.targets(parts.train)]
         while True:
             yield torch.stack(
                 [
@@ -142,14 +164,13 @@ def batch_steps(parts: Parts, seeds: Sequence[int], *, batch_size: int, is_balan
     num_rows = parts.train.shape[1]
     while True:
         order = torch.stack([torch.randperm(num_rows, generator=each) for each in generators])
-        shuffled = parts.train.gather(1, order)
-        yield from shuffled[:, : num_rows // size * size].split(size, 1)
+        yield from order[:, : num_rows // size * size].split(size, 1)
 
 
 def look_at(model: StackedMlp, parts: Parts, metrics: Sequence[Metric], step: int) -> list[Look]:
     """Thresholds are tuned on the validation rows, for every loss alike."""
-    validation, validation_targets = _outputs(model, parts, parts.validation)
-    test, test_targets = _outputs(model, parts, parts.test)
+    validation, validation_targets = _outputs(model, parts.validation_rows), _targets(model, parts, parts.validation)
+    test, test_targets = _outputs(model, parts.test_rows), _targets(model, parts, parts.test)
     found = []
     for metric in metrics:
         values, thresholds = _tuned(metric, validation, validation_targets)
@@ -171,13 +192,17 @@ def _tuned(metric: Metric, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Te
 
 
 @torch.no_grad()
-def _outputs(model: StackedMlp, parts: Parts, index: Tensor) -> tuple[Tensor, Tensor]:
-    """``[S, n, ...]`` and ``[S, n]``."""
+def _outputs(model: StackedMlp, rows: Tensor) -> Tensor:
+    """``[S, n, ...]`` of rows ``[G, n, F]``."""
     model.eval()
-    chunks = index.split(max(MAX_OUTPUTS // (len(index) * model.num_runs * _width(model)), 1), 1)
-    outputs = torch.cat([model(parts.rows(chunk)) for chunk in chunks], 1)
+    chunks = rows.split(max(MAX_OUTPUTS // (len(rows) * model.num_runs * _width(model)), 1), 1)
+    outputs = torch.cat([model(chunk) for chunk in chunks], 1)
     model.train()
-    return outputs, parts.targets(index).repeat_interleave(model.num_runs, 0)
+    return outputs
+
+
+def _targets(model: StackedMlp, parts: Parts, index: Tensor) -> Tensor:
+    return parts.targets(index).repeat_interleave(model.num_runs, 0)
 
 
 def _width(model: StackedMlp) -> int:

@@ -1,5 +1,6 @@
-"""One table, split anew for every seed: 60 % to train, 20 % to validate, 20 % to test, each with the same share of every
-class; columns are standardised by the training rows of their own seed.
+"""One table, split anew for every seed: 60 % to train, 20 % to validate, 20 % to test, by default.
+
+All parts have the same share of every class; columns are standardised by the training rows of their own seed.
 
 A missing value is NaN in the table. It becomes the mean of its column in the training rows, which is 0 after they are
 standardised; a column that is constant there is 0 throughout.
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -24,6 +26,7 @@ from lossmith.lab.datasets.dataset import Dataset
 SHARES = (0.6, 0.2, 0.2)
 # what an evaluation needs; more rows would only take time
 MAX_VALIDATION, MAX_TEST = 20_000, 40_000
+MAX_NUMBERS_KEPT = 50_000_000
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,34 @@ class Parts:
 
     def rows(self, index: Tensor) -> Tensor:
         """``[G, B, F]``, standardised."""
-        return ((self.pool.inputs[index] - self.mean) * self.scale).nan_to_num_(0.0)
+        return self.pool.inputs[index].sub_(self.mean).mul_(self.scale).nan_to_num_(0.0)
+
+    def train_rows(self, place: Tensor) -> Tensor:
+        """``[G, B, F]`` of places ``[G, B]`` in the training part."""
+        if self._train_block is None:
+            return self.rows(self.train.gather(1, place))
+        return torch.stack([rows[index] for rows, index in zip(self._train_block, place)])
+
+    def train_targets(self, place: Tensor) -> Tensor:
+        return self._all_train_targets.gather(1, place)
+
+    @cached_property
+    def validation_rows(self) -> Tensor:
+        return self.rows(self.validation)
+
+    @cached_property
+    def test_rows(self) -> Tensor:
+        return self.rows(self.test)
+
+    @cached_property
+    def _train_block(self) -> Tensor | None:
+        # standardising once is faster, as long as a copy for every seed fits
+        is_small = self.train.numel() * self.pool.inputs.shape[1] <= MAX_NUMBERS_KEPT
+        return self.rows(self.train) if is_small else None
+
+    @cached_property
+    def _all_train_targets(self) -> Tensor:
+        return self.targets(self.train)
 
     def targets(self, index: Tensor) -> Tensor:
         return self.pool.targets[index]

@@ -19,13 +19,14 @@ from pathlib import Path
 
 import torch
 
-from lossmith.lab.reproduce import grand_table, reloss_alignment, uniloss
+from lossmith.lab.reproduce import grand_table, reloss_alignment, reloss_classification, surrogate, uniloss
 from lossmith.lab.reproduce.experiment import Experiment, Result, read_results
 
 EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
     for experiment in (
         reloss_alignment.ALIGNMENT,
+        reloss_classification.CLASSIFICATION,
         uniloss.MNIST_AP,
         uniloss.CIFAR10_ACCURACY,
         uniloss.BATCH_SIZE,
@@ -34,6 +35,9 @@ EXPERIMENTS: dict[str, Experiment] = {
         grand_table.LINEAR_TABLE,
         grand_table.FEW_ROWS_TABLE,
         grand_table.NETWORK_TABLE,
+        surrogate.TABLE2,
+        surrogate.TABLE3,
+        surrogate.FIGURE3,
     )
 }
 

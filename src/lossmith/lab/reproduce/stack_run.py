@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from lossmith.lab.comparing.recipes import RECIPES
-from lossmith.lab.comparing.running import Plan, stack_steps
+from lossmith.lab.comparing.running import NUM_CHECKPOINTS, Plan, stack_steps
 from lossmith.lab.comparing.studying import grid
 from lossmith.lab.datasets import find_dataset
 from lossmith.lab.datasets.splitting import SHARES, Parts, Pool, pool_of, split
@@ -43,6 +43,7 @@ class StackRun:
     max_validation: int = 3000
     max_test: int = 6000
     shares: tuple[float, float, float] = SHARES
+    num_checkpoints: int = NUM_CHECKPOINTS
 
     def unit(self, name: str) -> Unit:
         return Unit(name, asdict(self), lambda folder: stack_run_steps(self, folder))
@@ -52,7 +53,7 @@ def stack_run_steps(run: StackRun, folder: Path) -> Generator[float, None, Resul
     """The share of the steps that is done; returns what every seed chose."""
     seeds = range(run.first_seed, run.first_seed + run.num_seeds)
     parts = _parts(run.dataset, tuple(seeds), run.max_rows, run.max_validation, run.max_test, run.shares)
-    plan = Plan(run.model, run.num_steps, run.batch_size, run.is_balanced, run.is_cosine)
+    plan = Plan(run.model, run.num_steps, run.batch_size, run.is_balanced, run.is_cosine, run.num_checkpoints)
     rates = run.rates or grid(run.model, 4)
     recipe = RECIPES[run.recipe]
     metrics = [METRICS[name] for name in run.metrics]
@@ -67,13 +68,17 @@ def stack_run_steps(run: StackRun, folder: Path) -> Generator[float, None, Resul
             for part in ("validation", "test")
         )
         best = (sign * validation).nan_to_num(nan=-torch.inf).movedim(1, 0).flatten(1).argmax(1)
-        each = torch.arange(len(seeds))
-        per_seed = validation.shape[-1]
+        each, per_seed = torch.arange(len(seeds)), validation.shape[-1]
         kept[metric.name] = {
             "validation": _rounded(validation.movedim(1, 0).flatten(1)[each, best]),
             "test": _rounded(test.movedim(1, 0).flatten(1)[each, best]),
             "rate": [rates[int(run) % per_seed % len(rates)] for run in best],
             "variant": [recipe.variants[int(run) % per_seed // len(rates)] for run in best],
+            # on test rows, of the runs that were chosen
+            "curve": [
+                [look.step, round(float(look.test.view(len(seeds), -1)[each, best % per_seed].mean()), 6)]
+                for look in looks
+            ],
             "step": [looks[int(run) // per_seed].step for run in best],
         }
     return kept

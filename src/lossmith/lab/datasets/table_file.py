@@ -1,0 +1,243 @@
+r"""A table of your own: CSV or Parquet, a column to predict, and all others as they are.
+
+Columns of numbers stay; an empty cell becomes the mean of its column in the training rows, beside a column that says it
+was empty. Every other column is one of categories: a column of zeros and ones for each, rare ones together.
+
+>>> import tempfile
+>>> path = Path(tempfile.mkdtemp(), "pets.csv")
+>>> _ = path.write_text("age,kind,is_ill\n" + "3,cat,no\n,dog,yes\n7,cat,no\n" * 10)
+>>> pool = read_table(path, target="is_ill")
+>>> pool.columns, pool.classes
+(('age', 'age is missing', 'kind=cat', 'kind=dog'), ('no', 'yes'))
+"""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from lossmith.kinds import Kind
+from lossmith.lab.datasets.splitting import Pool
+
+SUFFIXES = (".csv", ".tsv", ".parquet")
+MISSING = {"", "na", "n/a", "nan", "null", "none", "?"}
+MIN_ROWS = 30
+# of categories; what is rarer is 'other'
+MAX_CATEGORIES, MIN_ROWS_OF_CATEGORY = 30, 5
+# above it, values are no classes
+MAX_CLASSES = 100
+# numbers with so few cells of text among them are numbers with mistakes
+MAX_SHARE_OF_TEXT = 0.05
+
+Cells = Sequence[Any]
+
+
+def read_table(path: str | Path, *, target: str | None = None) -> Pool:
+    """All rows of the file. Without ``target`` the last column is what is predicted.
+
+    Two classes make yes-or-no predictions; the class that comes last in order is yes (``1`` of 0 and 1, ``yes`` of no
+    and yes).
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise ValueError(f"{path} is not there.")
+    if path.suffix not in SUFFIXES:
+        raise ValueError(f"{path.name} came; files that end in {', '.join(SUFFIXES)} work.")
+    columns = _read_parquet(path) if path.suffix == ".parquet" else _read_csv(path)
+    return pool_of_columns(path.stem, columns, target=target)
+
+
+def pool_of_columns(name: str, columns: Mapping[str, Cells], *, target: str | None = None) -> Pool:
+    """From columns of cells: numbers, text, or None."""
+    target = _check_target(name, columns, target)
+    is_kept = [not _is_missing(cell) for cell in columns[target]]
+    num_rows = sum(is_kept)
+    if num_rows < MIN_ROWS:
+        raise ValueError(f"{name} has {num_rows} rows with a {target}; {MIN_ROWS} are the least to train and judge on.")
+    labels, classes = _classes(name, target, [cell for cell, keep in zip(columns[target], is_kept) if keep])
+    names, parts = list[str](), list[NDArray[np.float32]]()
+    for column, cells in columns.items():
+        if column != target:
+            for part_name, part in _features(name, column, [cell for cell, keep in zip(cells, is_kept) if keep]):
+                names.append(part_name)
+                parts.append(part)
+    if not parts:
+        raise ValueError(f"{name} has no column beside {target} that says anything: all others are constant or ids.")
+    inputs = torch.from_numpy(np.stack(parts, 1))
+    kind = Kind.BINARY if len(classes) == 2 else Kind.MULTICLASS
+    return Pool(name, kind, inputs, torch.from_numpy(labels), len(classes), tuple(names), classes)
+
+
+def check_metric_fits(pool: Pool, kind: Kind, metric_name: str) -> None:
+    """Two classes are for binary metrics, more for multiclass ones."""
+    if pool.kind is kind:
+        return
+    of_kind = {Kind.BINARY: "f1, auc or ap", Kind.MULTICLASS: "f1_macro, accuracy or auc_ovr"}
+    if pool.kind is Kind.MULTICLASS and kind is Kind.BINARY:
+        raise ValueError(
+            f"{metric_name} judges yes-or-no predictions, and {pool.name} has {pool.num_classes} classes; "
+            f"a multiclass metric works: {of_kind[Kind.MULTICLASS]}."
+        )
+    raise ValueError(
+        f"{metric_name} judges {kind} predictions, and {pool.name} asks for {pool.kind} ones; {of_kind[pool.kind]} work."
+    )
+
+
+# ------------------------------------------------------------------------------------------------------------- reading
+
+
+def _read_csv(path: Path) -> dict[str, list[str]]:
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        sample = file.read(65536)
+        file.seek(0)
+        try:
+            rows = list(csv.reader(file, delimiter="\t" if path.suffix == ".tsv" else _delimiter(sample)))
+        except (csv.Error, UnicodeDecodeError) as error:
+            raise ValueError(f"{path.name} cannot be read as a table: {error}.") from None
+    rows = [row for row in rows if row]
+    if len(rows) < 2:
+        raise ValueError(f"{path.name} has no rows below its header.")
+    header, *body = rows
+    twice = [name for name, count in Counter(header).items() if count > 1]
+    if twice:
+        raise ValueError(f"{path.name} has more than one column called {twice[0]!r}; columns need names of their own.")
+    for number, row in enumerate(body, start=2):
+        if len(row) != len(header):
+            raise ValueError(f"{path.name}: line {number} has {len(row)} cells, and the header {len(header)}.")
+    return {name.strip(): [row[index].strip() for row in body] for index, name in enumerate(header)}
+
+
+def _delimiter(sample: str) -> str:
+    """Of the first line, the most frequent of comma, semicolon and tab."""
+    first = sample.partition("\n")[0]
+    return max(",;\t", key=first.count)
+
+
+def _read_parquet(path: Path) -> dict[str, list[Any]]:
+    try:
+        from pyarrow import parquet
+    except ImportError:
+        raise ValueError(
+            f"{path.name} needs pyarrow to be read: pip install 'lossmith[parquet]'; a .csv file needs nothing."
+        ) from None
+    table = parquet.read_table(path)
+    return {name: table.column(name).to_pylist() for name in table.column_names}
+
+
+# -------------------------------------------------------------------------------------------------------------- columns
+
+
+def _check_target(name: str, columns: Mapping[str, Cells], target: str | None) -> str:
+    if not columns:
+        raise ValueError(f"{name} has no columns.")
+    if target is None:
+        return list(columns)[-1]
+    if target not in columns:
+        nearest = difflib.get_close_matches(target, columns, n=1, cutoff=0.0)[0]
+        shown = ", ".join(list(columns)[:12]) + (", ..." if len(columns) > 12 else "")
+        raise ValueError(f"{name} has no column {target!r}; did you mean {nearest!r}? Columns: {shown}.")
+    return target
+
+
+def _classes(name: str, target: str, cells: Cells) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    numbers, words = _numbers(cells), [_word(cell) for cell in cells]
+    distinct = sorted(set(words))
+    if len(distinct) == 1:
+        raise ValueError(f"every {target} in {name} is {distinct[0]!r}; there is nothing to predict.")
+    if len(distinct) > MAX_CLASSES or (numbers is not None and len(distinct) > 20 and not _are_whole(numbers)):
+        raise ValueError(
+            f"{target} has {len(distinct)} different values in {name}, a number rather than a class; "
+            "a column with two or a few different values works."
+        )
+    if numbers is not None:
+        distinct.sort(key=float)
+    counts = Counter(words)
+    rarest = min(distinct, key=lambda word: counts[word])
+    if counts[rarest] < 5:
+        raise ValueError(
+            f"{target} is {rarest!r} in {counts[rarest]} rows of {name} only; 5 are the least, so that training, "
+            "validation and test rows all have some. Leave these rows out, or join the class with another."
+        )
+    index = {word: number for number, word in enumerate(distinct)}
+    return np.array([index[word] for word in words], dtype=np.int64), tuple(distinct)
+
+
+def _features(name: str, column: str, cells: Cells) -> list[tuple[str, NDArray[np.float32]]]:
+    numbers = _numbers(cells)
+    if numbers is not None:
+        finite = numbers[~np.isnan(numbers)]
+        parts = [(column, numbers.astype(np.float32))] if len(np.unique(finite)) > 1 else []
+        is_missing = np.isnan(numbers)
+        if is_missing.any() and not is_missing.all():
+            parts.append((f"{column} is missing", is_missing.astype(np.float32)))
+        return parts
+    _check_no_text_among_numbers(name, column, cells)
+    words = ["is missing" if _is_missing(cell) else _word(cell) for cell in cells]
+    counts = Counter(words)
+    if len(counts) > 0.5 * len(words) and len(counts) > MAX_CATEGORIES:
+        return []  # another word in nearly every row: a name or an id, from which nothing can be learned
+    kept = [word for word, count in counts.most_common(MAX_CATEGORIES) if count >= MIN_ROWS_OF_CATEGORY]
+    coded = np.array([word if word in kept else "other" for word in words])
+    return [(f"{column}={word}", (coded == word).astype(np.float32)) for word in sorted(set(coded.tolist()))][
+        : None if len(set(coded.tolist())) > 1 else 0
+    ]
+
+
+def _numbers(cells: Cells) -> NDArray[np.float64] | None:
+    """NaN where a cell is missing; None where one is text."""
+    values = []
+    for cell in cells:
+        if _is_missing(cell):
+            values.append(math.nan)
+            continue
+        number = _number(cell)
+        if number is None:
+            return None
+        values.append(number)
+    return np.array(values)
+
+
+def _number(cell: Any) -> float | None:
+    try:
+        value = float(cell)
+    except (TypeError, ValueError):
+        return None
+    return value if math.isfinite(value) else math.nan
+
+
+def _check_no_text_among_numbers(name: str, column: str, cells: Cells) -> None:
+    present = [cell for cell in cells if not _is_missing(cell)]
+    text = [cell for cell in present if _number(cell) is None]
+    if len(text) <= MAX_SHARE_OF_TEXT * len(present):
+        row = next(number for number, cell in enumerate(cells) if cell is text[0])
+        raise ValueError(
+            f"{column} in {name} is a column of numbers, but for {len(text)} cells such as {text[0]!r} (row {row + 1}); "
+            "mend them, or leave them empty."
+        )
+
+
+def _is_missing(cell: Any) -> bool:
+    if cell is None or (isinstance(cell, float) and math.isnan(cell)):
+        return True
+    return isinstance(cell, str) and cell.strip().lower() in MISSING
+
+
+def _word(cell: Any) -> str:
+    """1, 1.0 and '1' are one class."""
+    number = _number(cell)
+    if number is not None and not math.isnan(number) and number.is_integer():
+        return str(int(number))
+    return str(cell).strip()
+
+
+def _are_whole(numbers: NDArray[np.float64]) -> bool:
+    return bool((numbers == np.round(numbers)).all())
