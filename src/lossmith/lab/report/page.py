@@ -22,6 +22,7 @@ from lossmith.lab.comparing.recipes import RECIPES
 from lossmith.lab.comparing.records import CONTROL, REFERENCE
 from lossmith.lab.report.plots import (
     colours_of,
+    interval_of,
     plot_alignments,
     plot_curves,
     plot_differences,
@@ -171,7 +172,7 @@ def _headline(comparison: Comparison) -> list[dict[str, str]]:
     if row is not None and row.paired is not None:
         facts.append((row.recipe, _percent(row.mean)))
         facts.append(("difference, points", _signed(row.paired.mean)))
-        facts.append(("95 % interval", f"{_signed(row.paired.low)} to {_signed(row.paired.high)}"))
+        facts.append(("95 % interval", _range(row.paired)))
         facts.append(("fresh seeds won" if comparison.confirmation else "seeds won", _wins(row.paired)))
     return [{"what": what, "value": value} for what, value in facts]
 
@@ -191,7 +192,7 @@ def _row(row: Row, comparison: Comparison) -> dict[str, Any]:
     paired, points = row.paired, _signed
     tone = ""
     if paired is not None and row.recipe != CONTROL:
-        tone = "good" if paired.low > 0 else "bad" if paired.high < 0 else ""
+        tone = _tone(paired)
     mark = {REFERENCE: "reference", CONTROL: "control"}.get(row.recipe, "")
     cells: list[dict[str, Any]] = [
         {"value": row.recipe, "text": row.recipe, "tip": RECIPES[row.recipe].what if row.recipe in RECIPES else ""},
@@ -201,7 +202,7 @@ def _row(row: Row, comparison: Comparison) -> dict[str, Any]:
         else {
             "value": paired.mean,
             "text": f"{points(paired.mean)} ± {100 * paired.standard_error:.2f}",
-            "below": f"{points(paired.low)} to {points(paired.high)}",
+            "below": _range(paired),
             "tone": tone,
         },
         {"value": "", "text": ""}
@@ -224,7 +225,7 @@ def _figures(run: Run) -> list[dict[str, str]]:
             (
                 "Is it more than noise?",
                 plot_differences(comparison),
-                "Mean difference over paired seeds and its 95 % interval (bootstrap)."
+                "Mean difference over paired seeds and its 95 % interval (Student's t)."
                 + (" Diamonds are fresh seeds." if comparison.confirmation else ""),
             )
         )
@@ -306,8 +307,18 @@ def _help(tried: Help) -> dict[str, str]:
     return {
         "what": tried.what,
         "gain": f"{_signed(gain.mean)} ± {100 * gain.standard_error:.2f} points",
-        "tone": "good" if gain.low > 0 else "bad" if gain.high < 0 else "",
+        "tone": _tone(gain),
     }
+
+
+def _tone(paired: Paired) -> str:
+    low, high = interval_of(paired)
+    return "good" if low > 0 else "bad" if high < 0 else ""
+
+
+def _range(paired: Paired) -> str:
+    low, high = interval_of(paired)
+    return f"{_signed(low)} to {_signed(high)}"
 
 
 def _wins(paired: Paired) -> str:
