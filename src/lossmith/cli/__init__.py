@@ -22,6 +22,7 @@ from lossmith.cli.compare import compare
 from lossmith.cli.console import show_warning
 from lossmith.cli.data import list_datasets, make_predictions
 from lossmith.cli.demo import demo
+from lossmith.cli.explain import explain
 from lossmith.cli.learn import learn
 from lossmith.cli.losses import list_losses
 from lossmith.cli.metrics import list_metrics
@@ -37,6 +38,7 @@ app.command("metrics", epilog="Example: lossmith metrics --kind binary")(list_me
 app.command("losses", epilog="Example: lossmith losses --kind binary")(list_losses)
 app.command("learn", epilog="Example: lossmith learn f1 --predictions p.npz --out loss.safetensors")(learn)
 app.command("align", epilog="Example: lossmith align --metric accuracy --loss ce --loss mse --predictions p.npz")(align)
+app.command("explain", epilog="Example: lossmith explain my_metrics:points --kind multiclass")(explain)
 app.command("compare", epilog="Example: lossmith compare table.csv --target bought --metric f1 --budget 5m")(compare)
 app.command("report", epilog="Example: lossmith report runs/table-f1 -o report.html")(report)
 app.command("plot-loss", epilog="Example: lossmith plot-loss --metric ap --loss ce --loss smooth_ap --out ap.png")(
@@ -54,9 +56,11 @@ EXTRAS = dict.fromkeys(("sklearn", "scipy", "matplotlib", "PIL", "joblib", "optu
 
 # module and function in which we call a function, or import a module, of the user
 CALLS_OF_USERS_CODE = {
-    ("lossmith.cli.align", "_import"),
+    ("lossmith.cli.align", "import_function"),
     ("lossmith.metrics.stacking", "_one"),
     ("lossmith.metrics.wrap", "__call__"),
+    ("lossmith.tracing.recording", "run"),
+    ("lossmith.tracing.recording", "_on_scores"),
 }
 
 

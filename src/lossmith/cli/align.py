@@ -112,7 +112,7 @@ def choose_metric(
     assert function_name is not None
     if kind is None or higher_is_better is None:
         raise ValueError(f"say what {function_name} reads (--kind) and --higher-is-better or --lower-is-better.")
-    return wrap(_import(function_name), kind=kind, higher_is_better=higher_is_better)
+    return wrap(import_function(function_name), kind=kind, higher_is_better=higher_is_better)
 
 
 def choose_losses(names: list[str], function_names: list[str], kind: Kind) -> dict[str, Loss]:
@@ -122,7 +122,7 @@ def choose_losses(names: list[str], function_names: list[str], kind: Kind) -> di
         names = names_for(kind)
         if not names:
             raise ValueError(f"no hand-made loss reads {kind} predictions; --loss-fn MODULE:FUNCTION takes your own.")
-    return {name: _find(name, kind) for name in names} | {name: _import(name) for name in function_names}
+    return {name: _find(name, kind) for name in names} | {name: import_function(name) for name in function_names}
 
 
 def _find(name: str, kind: Kind) -> Loss:
@@ -138,7 +138,7 @@ def _find(name: str, kind: Kind) -> Loss:
     return learned
 
 
-def _import(name: str) -> Callable[..., Any]:
+def import_function(name: str) -> Callable[..., Any]:
     """The function behind ``module:function``; the module may lie in the current folder."""
     module_name, colon, function_name = name.partition(":")
     if not (module_name and colon and function_name):

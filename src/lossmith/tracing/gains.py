@@ -82,8 +82,9 @@ class GainsOfAll(Gains):
     gains: Tensor
 
     def loss(self, temperature: Tensor | float, beta: float) -> Tensor:
+        scores = self.decision.comparisons
         if isinstance(self.decision, Choice):
-            return choice_loss(self.decision.comparisons.float() / temperature, self.gains.float(), beta=beta)
+            return choice_loss(scores / temperature, self.gains.to(scores.dtype), beta=beta)
         option, row = every_option(self.decision)
         return GainsOfSome(self.decision, option, row, self.gains.reshape(-1)).loss(temperature, beta)
 
@@ -102,7 +103,7 @@ class GainsOfSome(Gains):
     num_meant: Tensor | None = None
 
     def loss(self, temperature: Tensor | float, beta: float) -> Tensor:
-        margins = self.decision.margin(self.option, self.row).float() / temperature
+        margins = self.decision.margin(self.option, self.row) / temperature
         num_meant = self.decision.num_meant(self.option)
         if self.num_meant is not None:
             num_meant = num_meant * self.num_meant
@@ -121,7 +122,7 @@ class GainsOfSwaps(Gains):
     gains: SwapGains
 
     def loss(self, temperature: Tensor | float, beta: float) -> Tensor:
-        scores = self.decision.sorted_comparisons().float() / temperature
+        scores = self.decision.sorted_comparisons() / temperature
         length, num_seen = scores.shape[-1], self.decision.num_seen
         num_pairs = (num_seen * (2 * length - num_seen - 1)) // 2
         if num_pairs * self.decision.rows.numel() > MAX_PAIRS:

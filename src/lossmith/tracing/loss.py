@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from lossmith.metrics import find_metric
 from lossmith.metrics.wrap import CleanModule, is_torchmetrics_module
 from lossmith.tracing.explanation import Explanation, explain
 from lossmith.tracing.gains import Subject
@@ -33,7 +34,7 @@ CALLS_BETWEEN_CHECKS = 100
 
 
 def trace(
-    metric: Metric | MetricFunction,
+    metric: Metric | MetricFunction | str,
     *,
     link: float = 0.5,
     temperature: float | Tensor = 1.0,
@@ -43,7 +44,10 @@ def trace(
     """The loss of a metric: a :class:`~lossmith.vocabulary.Metric`, a torchmetrics module, or any function of one set.
 
     Args:
-        metric: called as ``metric(outputs, targets)``, it gives one number. It is not changed.
+        metric: called as ``metric(outputs, targets)``, it gives one number. It is not changed. A name is one of
+            ``lossmith.metrics.METRICS``. A function of one's own that knows nothing of targets of -100 is given the
+            rows that have another target; in layouts of more dimensions it sees the targets as they are:
+            :func:`lossmith.metrics.wrap` says what its kind is, and leaves them out.
         link: 0 is ``-log q`` (accuracy becomes cross-entropy), 1 is ``1 - q`` (the expected cost of decisions drawn by
             chance), q the probability of the better decision. The larger, the less a decision pulls that is wrong
             beyond hope.
@@ -52,6 +56,8 @@ def trace(
             ``memory + 1`` batches. In training mode only.
         higher_is_better: True when not given, where the metric does not say it itself.
     """
+    if isinstance(metric, str):
+        metric = find_metric(metric)
     says_it = isinstance(metric, Metric) or is_torchmetrics_module(metric)
     known = getattr(metric, "higher_is_better", None) if says_it else None
     if known is not None and higher_is_better not in (None, known):
@@ -63,6 +69,9 @@ def trace(
 class TracedLoss(nn.Module):
     """``loss(outputs, targets)``: for every decision that the metric takes on the outputs, what it is worth, times the
     link of how sure the scores are to take the better one. See :func:`trace`.
+
+    ``state_dict`` keeps the batches of ``memory`` and the number of calls, which is the seed of what is drawn: a
+    training run that is resumed goes on as it would have.
     """
 
     temperature: float | Tensor
@@ -100,6 +109,8 @@ class TracedLoss(nn.Module):
     def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
         wants_gradient = torch.is_grad_enabled()
         # gains are found by gradients; decisions and comparisons are not for autocast to round
+        if float(self.temperature) <= 0:
+            raise ValueError(f"{self}: the temperature has become {float(self.temperature):g}; above 0 works.")
         with torch.inference_mode(False), torch.enable_grad(), torch.autocast(outputs.device.type, enabled=False):
             loss = self._loss(*self._set_of(outputs, targets))
         return loss if wants_gradient else loss.detach()
@@ -108,7 +119,15 @@ class TracedLoss(nn.Module):
         """Which decisions the metric takes on this set, and how their gains are found."""
         with torch.inference_mode(False), torch.enable_grad():
             subject = self._subject(*self._prepared(outputs, targets))
-            return explain(subject, survey(subject, self._generator()), float(self.temperature))
+            return explain(subject, survey(subject, self._generator()), float(self.temperature), self.link)
+
+    def get_extra_state(self) -> dict[str, Any]:
+        return {"num_calls": self._num_calls, "batches": [list(batch) for batch in self._batches]}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        self._num_calls = int(state["num_calls"])
+        self._batches.clear()
+        self._batches.extend((outputs, targets) for outputs, targets in state["batches"])
 
     def extra_repr(self) -> str:
         name = self._metric.name if self._metric is not None else getattr(self._fn, "__name__", "metric")

@@ -193,7 +193,9 @@ def _replays(subject: Subject, trace: Trace, generator: torch.Generator) -> bool
     )
     with torch.no_grad():
         value, other_trace = other.run()
-        replayed, _ = subject.run(override=lambda number, _: other_trace.decisions[number].outcome)
+        outcomes = dict(enumerate(decision.outcome for decision in other_trace.decisions))
+        # code that reads scores in other ways may come to more decisions than it did there
+        replayed, _ = subject.run(override=lambda number, _: outcomes.get(number))
     expected, found = (subject.goodness(each).double() for each in (value, replayed))
     return bool(trace.decisions) and bool(torch.isclose(expected, found, rtol=1e-4, atol=1e-5, equal_nan=True))
 
@@ -407,6 +409,8 @@ def _in_whole_lanes(
         option, row = options.option, options.row
         if share < 1:
             option, row, num_meant = _drawn(decision, max(int(share * len(row)), 1), temperature, generator)
+            if not len(option):
+                continue
         values, _ = whole(subject, options.group.numbers, option, row, at_once=_at_once(size))
         gains = (values - run.goodness.double()).nan_to_num(0)
         if num_meant is not None:
@@ -427,7 +431,9 @@ def _drawn(
         is_option = ~chance.isnan()  # of two infinities neither is larger
         if isinstance(decision, Choice):
             is_option &= option != decision.outcome.flatten()[row]
-        chance = chance.where(is_option, 0)
-        chance = chance + 0.1 * chance.mean() * is_option
+        option, row, chance = option[is_option], row[is_option], chance[is_option]
+        chance = chance + 0.1 * chance.mean() + torch.finfo(chance.dtype).tiny
+    if not len(option):
+        return option, row, chance
     drawn = torch.multinomial(chance.cpu(), num, replacement=True, generator=generator).to(chance.device)
     return option[drawn], row[drawn], chance.sum() / (num * chance[drawn])

@@ -111,7 +111,7 @@ class Trace(TorchFunctionMode):
         traced = _traced(kwargs.values(), _traced(args, []))
         if not traced:
             return self._untraced(func, name, args, kwargs)
-        if torch.is_inference_mode_enabled():
+        if torch.is_inference_mode_enabled() and not all(_is_whole(tensor) for tensor in traced):
             raise ValueError(
                 f"the metric works under torch.inference_mode() at {caller()}, where nothing can be traced; "
                 "torch.no_grad() works."
@@ -152,9 +152,9 @@ class Trace(TorchFunctionMode):
         if name in LEAVES_TORCH:
             return self._leave(func, name, args, kwargs)
         plain = plain_name(name)
-        if plain in COMPARISONS and self.only is not None and len(self.decisions) not in self.only:
+        if self.only is not None and len(self.decisions) not in self.only and _surely_decides(plain, args[0]):
             self.decisions.append(_UNREAD)
-            return func(*args, **kwargs)
+            return _marked(func(*args, **kwargs))
         read = read_decision(func, plain, args, kwargs)
         if read is not None:
             return self._decide(*read)
@@ -216,6 +216,16 @@ def _traced(tree: Any, found: list[Tensor]) -> list[Tensor]:
         elif isinstance(leaf, (tuple, list)):
             _traced(leaf, found)
     return found
+
+
+def _surely_decides(plain: str, score: Any) -> bool:
+    is_row = isinstance(score, Tensor) and score.dim() > 0
+    return plain in COMPARISONS or (is_row and plain in ("argmax", "argmin", "argsort", "sort", "topk"))
+
+
+def _is_whole(tensor: Tensor) -> bool:
+    """Lanes that want values alone, and no gradient."""
+    return isinstance(tensor, Lanes) and tensor.fork.weights is None and not tensor.is_score
 
 
 def _marked(result: Any, origin: Origin | None = None) -> Any:
