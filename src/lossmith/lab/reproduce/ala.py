@@ -24,14 +24,14 @@ Runs = dict[str, SteeredRun]
 RATES = (0.4, 1.0, 2.5)
 SCALES = {
     "smoke": "small digits, seconds",
-    "small": "a small network on 5,000 images of CIFAR-10 (or on Omniglot), 3 seeds, minutes",
+    "small": "a perceptron on 2,000 images of MNIST, or a small network on Omniglot, 5 seeds, minutes",
     "cpu": "ResNet-20 in 30 epochs of CIFAR-10 (or Cars), 3 seeds, days for a table",
     "paper": "ResNet-32 in 200 epochs, ten children",
 }
 
 IMAGES = {
     "smoke": SteeredRun("digits", "mlp", "ce", num_epochs=2, interval=10, batch_size=64),
-    "small": SteeredRun("cifar10", "small_cnn", "ce", num_epochs=8, interval=10, max_rows=5000),
+    "small": SteeredRun("mnist", "mlp", "ce", num_epochs=15, interval=10, batch_size=64, max_rows=2000),
     "cpu": SteeredRun("cifar10", "resnet20", "ce", num_epochs=30, interval=100, learning_rate=0.1, is_augmented=True),
     "paper": SteeredRun(
         "cifar10", "resnet32", "ce", num_epochs=200, learning_rate=0.1, is_augmented=True, num_evaluations=10
@@ -51,7 +51,7 @@ CHARACTERS = SteeredRun(
 )
 CORRUPTIONS: tuple[Corruption, ...] = ("clean", "noise", "imbalance")
 NUM_CHILDREN = {"smoke": 2, "small": 3, "cpu": 4, "paper": 10}
-NUM_SEEDS = {"smoke": 1, "small": 3, "cpu": 3, "paper": 10}
+NUM_SEEDS = {"smoke": 1, "small": 5, "cpu": 3, "paper": 10}
 
 
 def _seeded(scale: str, runs: Iterable[tuple[str, SteeredRun]]) -> Runs:

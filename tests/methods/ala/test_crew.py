@@ -1,0 +1,42 @@
+"""Children in processes: the same run as in one, also where a process is killed on its way."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from lossmith.methods.ala.crew import checkpoint_path, run_jobs
+from tests.methods.ala.test_steering import assert_same_end
+from tests.methods.ala.toys import make_child, make_dying_child, makers, run
+
+
+def test_two_processes_and_a_child_that_is_killed(tmp_path: Path) -> None:
+    """SIGKILL of the second child's process in its third interval; it goes on, and the run ends as if nothing was."""
+    dying = partial(make_dying_child, 1, 24, tmp_path / "marker")
+    with pytest.warns(UserWarning, match="a process died"):
+        steps = run([partial(make_child, 0), dying], tmp_path / "run", num_processes=2)
+    assert (tmp_path / "marker").exists()
+    assert len(steps) == 6
+    assert_same_end(steps, run(makers()))
+
+
+def test_jobs_that_are_done_are_not_done_again(tmp_path: Path) -> None:
+    assert run_jobs([], num_processes=2, backend="loky", max_restarts=0) == []
+    assert checkpoint_path(tmp_path, 1, 2).name == "child1-round2.safetensors"
+
+
+def test_refuses_other_backends(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="'loky' \\(local processes\\) and 'ray' work"):
+        run(makers(), tmp_path, num_processes=2, backend="threads")
+
+
+def test_ray(tmp_path: Path) -> None:
+    """A real local cluster of two workers."""
+    ray = pytest.importorskip("ray")
+    ray.init(num_cpus=2, include_dashboard=False, runtime_env={"working_dir": None})
+    try:
+        assert_same_end(run(makers(), tmp_path, num_processes=2, backend="ray"), run(makers()))
+    finally:
+        ray.shutdown()

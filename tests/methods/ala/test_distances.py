@@ -1,0 +1,116 @@
+"""Losses of distances: eq. 9 and 10 by hand, gradients, edges, and what the controller sees."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from lossmith.baselines.triplets import relations
+from lossmith.kinds import IGNORE_INDEX
+from lossmith.methods.ala.adjustable import AdjustableLoss
+from lossmith.methods.ala.distances import DistanceMixture, FocalWeighting, of_alike, of_strangers
+
+LOSSES = (DistanceMixture, FocalWeighting)
+# two at the same place, one opposite
+EMBEDDINGS, IDENTITIES = torch.tensor([[1.0, 0.0], [0.0, 2.0], [-1.0, 0.0]]), torch.tensor([0, 0, 1])
+
+
+def some(generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    return torch.randn(24, 8, generator=generator), torch.arange(24) % 6
+
+
+def test_functions_rise_and_fall() -> None:
+    distances = torch.linspace(0.15, 2, 50)
+    assert (of_alike(distances).diff() > 0).all()
+    assert (of_strangers(distances).diff() < 0).all()
+    assert of_strangers(torch.zeros(1)).isfinite().all()
+    torch.testing.assert_close(of_alike(torch.tensor([2.0]))[1], torch.tensor([4.0]))
+    torch.testing.assert_close(of_strangers(torch.tensor([2.0]))[0], torch.tensor([0.25]))
+
+
+def test_mixture_by_hand() -> None:
+    """d+ = sqrt 2 twice; strangers of the first at 2, of the second at sqrt 2."""
+    expected = 2 + (0.5 / 2 + 0.5 / math.sqrt(2)) / 2
+    assert float(DistanceMixture(sampling="uniform")(EMBEDDINGS, IDENTITIES)) == pytest.approx(expected, rel=1e-4)
+
+
+def test_focal_by_hand() -> None:
+    loss = FocalWeighting(initial=(2.0, 4.0))
+    root = math.sqrt(2)
+    own = math.log(1 + math.exp(2 * (root - 1))) / 2
+    strangers = [[2.0], [root], [2.0, root]]
+    far = [math.log(1 + sum(math.exp(-4 * (distance - 1)) for distance in each)) / 4 for each in strangers]
+    assert float(loss(EMBEDDINGS, IDENTITIES)) == pytest.approx(own + sum(far) / 3, rel=1e-4)
+
+
+@pytest.mark.parametrize("make", LOSSES)
+def test_gradcheck(make: type[DistanceMixture | FocalWeighting], generator: torch.Generator) -> None:
+    outputs, targets = some(generator)
+    # a new loss each time: the same draws each time
+    assert torch.autograd.gradcheck(lambda outputs: make()(outputs, targets), outputs.double().requires_grad_())
+
+
+@pytest.mark.parametrize("make", LOSSES)
+def test_finite_on_every_edge(make: type[DistanceMixture | FocalWeighting], generator: torch.Generator) -> None:
+    outputs, targets = some(generator)
+    for edge_outputs, edge_targets in [
+        (torch.ones_like(outputs), targets),
+        (torch.zeros_like(outputs), targets),
+        (1e4 * outputs, targets),
+        (outputs[:1], targets[:1]),
+        (outputs, torch.zeros_like(targets)),
+        (outputs, torch.arange(24)),
+        (outputs, torch.full_like(targets, IGNORE_INDEX)),
+    ]:
+        scores = edge_outputs.clone().requires_grad_()
+        loss = make()
+        value = loss(scores, edge_targets)
+        value.backward()
+        assert value.isfinite()
+        assert scores.grad is not None
+        assert scores.grad.isfinite().all()
+        assert loss.statistics(edge_outputs, edge_targets).isfinite().all()
+    assert make()(outputs, torch.full_like(targets, IGNORE_INDEX)) == 0
+
+
+@pytest.mark.parametrize("make", LOSSES)
+def test_going_down_brings_alike_together(
+    make: type[DistanceMixture | FocalWeighting], generator: torch.Generator
+) -> None:
+    outputs, targets = some(generator)
+    outputs.requires_grad_()
+    loss, optimizer = make(), torch.optim.Adam([outputs], lr=0.1)
+    for _ in range(60):
+        optimizer.zero_grad()
+        loss(outputs, targets).backward()
+        optimizer.step()
+    distances = torch.cdist(*(torch.nn.functional.normalize(outputs.detach(), dim=-1),) * 2)
+    own, strangers = (distances[is_pair] for is_pair in relations(targets))
+    assert own.max() < strangers.min()
+
+
+@pytest.mark.parametrize("make", LOSSES)
+def test_statistics_follow_the_distances(
+    make: type[DistanceMixture | FocalWeighting], generator: torch.Generator
+) -> None:
+    outputs, targets = some(generator)
+    centers = 4 * torch.eye(8)[targets]
+    before, after = (make().statistics(each, targets)[:, 0] for each in (outputs, outputs / 4 + centers))
+    assert ((before >= 0) & (before <= 1)).all()
+    half = len(before) // 2
+    assert (after[:half] < before[:half]).all()
+
+
+def test_draws_go_on_where_they_were(generator: torch.Generator) -> None:
+    outputs, targets = some(generator)
+    loss = DistanceMixture(seed=1)
+    values = [loss(outputs, targets) for _ in range(3)]
+    assert values[0] != values[1]
+    again: AdjustableLoss = DistanceMixture(seed=1)
+    assert again(outputs, targets) == values[0]
+    resumed = DistanceMixture(seed=1)
+    resumed.load_state_dict(again.state_dict())
+    assert resumed(outputs, targets) == values[1]
