@@ -79,6 +79,13 @@ def test_pairs_and_smooth_ap(stack: tuple[Tensor, Tensor]) -> None:
     check_same(SmoothAp().of_stack, find_loss("smooth_ap", "binary"), stack)
 
 
+def test_traced_pairs_are_auc_traced(stack: tuple[Tensor, Tensor]) -> None:
+    def auc_of_pairs(outputs: Tensor, targets: Tensor) -> Tensor:
+        return (outputs[targets == 1].unsqueeze(-1) > outputs[targets == 0]).float().mean()
+
+    check_same(Pairs(misordered).of_stack, trace(auc_of_pairs, link=1), stack)
+
+
 def test_pairs_by_hand() -> None:
     outputs, targets = torch.tensor([[1.0, 0.0, 0.0]]), torch.tensor([[1, 0, 0]])
     assert torch.allclose(Pairs(misordered).of_stack(outputs, targets), torch.tensor([1.0]).neg().sigmoid())

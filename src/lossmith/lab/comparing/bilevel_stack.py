@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
+from itertools import pairwise
 from typing import Literal
 
 import torch
@@ -18,14 +19,14 @@ from torch import Tensor, nn
 from lossmith.kinds import Kind
 from lossmith.lab.comparing.stacks import StackedAdam
 from lossmith.methods.bilevel import BilevelSurrogate, jittered, universal_steps
-from lossmith.surrogates.flat_sets import LARGEST_SCORE
 from lossmith.vocabulary import Metric
 
 Start = Literal["universal", "scratch", "refined"]
 # rates of the surrogate: what starts from nothing learns faster
 SURROGATE_RATES: dict[Start, float] = {"universal": 0.0, "scratch": 3e-3, "refined": 1e-3}
-NUM_MODEL_STEPS, NUM_SURROGATE_STEPS, NUM_FIRST_STEPS = 3, 10, 300
-NUM_COPIES, JITTER = 3, 0.3
+# as bilevel_steps has them
+NUM_MODEL_STEPS, NUM_SURROGATE_STEPS, NUM_FIRST_STEPS = 3, 10, 1000
+NUM_COPIES, JITTER = 3, 1.0
 
 
 class StackedBilevel:
@@ -56,17 +57,18 @@ class StackedBilevel:
 
     def of_stack(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """The surrogate's value, and the gradient as :meth:`BilevelSurrogate.slopes` makes it."""
-        scores = outputs.detach().clamp(-LARGEST_SCORE, LARGEST_SCORE).unsqueeze(1).requires_grad_()
+        rows, share = self.surrogate.network.summarize(outputs.detach(), targets)
+        scores = rows[..., 0].clone().requires_grad_()
         with torch.enable_grad():
-            values = self._judge(self.weights.detach(), scores, targets.unsqueeze(1)).squeeze(1)
+            values = self._judge(
+                self.weights.detach(), torch.stack([scores, rows[..., 1]], -1)[:, None], share[:, None]
+            )
             (gradient,) = torch.autograd.grad(values.sum(), scores)
-        gradient = gradient.squeeze(1)
         gradient = gradient.masked_fill((gradient > 0) == (targets == 1), 0)  # is_monotone
-        share = 1 / outputs.shape[1]
-        norm = gradient.norm(dim=1, keepdim=True) * share**0.5
-        gradient = gradient * (share / norm.clamp_min(torch.finfo(gradient.dtype).tiny))
-        gradient = gradient + 2 * self.surrogate.score_penalty * share * scores.detach().squeeze(1)
-        return values.detach() + ((outputs - outputs.detach()) * gradient).sum(1)
+        length = gradient.norm(dim=1, keepdim=True).clamp_min(torch.finfo(gradient.dtype).tiny)
+        num_rows = outputs.shape[1]
+        gradient = gradient / (length * num_rows**0.5) + 2 * self.surrogate.score_penalty / num_rows * scores.detach()
+        return values.detach().squeeze(1) + ((outputs - outputs.detach()) * gradient).sum(1)
 
     def _fit(self, draw: Callable[[], tuple[Tensor, Tensor]], num_steps: int) -> None:
         assert self._optimizer is not None
@@ -74,19 +76,19 @@ class StackedBilevel:
             outputs, targets = draw()
             sets = jittered(Kind.BINARY, outputs, targets, NUM_COPIES, JITTER, generator=self.generator)
             costs = self.metric.cost(sets.outputs, sets.targets).view(len(outputs), -1)
-            scores = sets.outputs.clamp(-LARGEST_SCORE, LARGEST_SCORE).view(*costs.shape, -1)
-            errors = self._judge(self.weights, scores, sets.targets.view(*costs.shape, -1)) - costs
+            rows, share = self.surrogate.network.summarize(sets.outputs, sets.targets)
+            rows, share = (each.unflatten(0, costs.shape) for each in (rows, share))
+            errors = self._judge(self.weights, rows, share) - costs
             self._optimizer.clear()
             errors.masked_fill(costs.isnan(), 0).abs().mean(1).sum().backward()
             self._optimizer.step(1.0)
 
-    def _judge(self, weights: Tensor, scores: Tensor, targets: Tensor) -> Tensor:
-        """``[S, C]`` from ``[S, C, B]``."""
-        truth = torch.where(targets == 1, 1.0, -1.0)
-        hidden = torch.stack([scores, truth], -1).flatten(1, 2)
+    def _judge(self, weights: Tensor, rows: Tensor, share: Tensor) -> Tensor:
+        """``[S, C]`` from ``[S, C, B, 2]`` and ``[S, C, B]``."""
+        hidden = rows.flatten(1, 2)
         begin = 0
         num_layers = len(self._sizes) - 1
-        for number, (size, width) in enumerate(zip(self._sizes, self._sizes[1:]), start=1):
+        for number, (size, width) in enumerate(pairwise(self._sizes), start=1):
             matrix = weights[:, begin : begin + size * width].view(-1, width, size)
             begin += size * width
             bias = weights[:, begin : begin + width].unsqueeze(1)
@@ -95,7 +97,7 @@ class StackedBilevel:
             if number < num_layers:
                 hidden = F.softplus(hidden)
             if number == self._num_row_layers:
-                hidden = hidden.view(*scores.shape, width).mean(2)
+                hidden = (hidden.view(*share.shape, width) * share.unsqueeze(-1)).sum(2)
         return hidden.squeeze(-1)
 
 

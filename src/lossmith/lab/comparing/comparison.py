@@ -17,6 +17,7 @@ from pathlib import Path
 from lossmith.lab.comparing.recipes import RECIPES, snippet
 from lossmith.lab.comparing.records import CONTROL, REFERENCE, Settings, Trial
 from lossmith.lab.statistics import Paired, compare_paired, holm
+from lossmith.metrics import METRICS
 
 FILE_NAME = "comparison.json"
 FORMAT = 1
@@ -70,6 +71,11 @@ class Comparison:
         """The loss that was best on validation rows while exploring, the reference included."""
         return find_candidate(self.trials, higher_is_better=self.higher_is_better)
 
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether the candidate has run on fresh seeds, and not the reference alone, before the time was up."""
+        return _row_of(self.confirmation, self.candidate) is not None
+
     @cached_property
     def evidence(self) -> Row | None:
         """How the candidate did on test rows: of fresh seeds, or where there are none, of those that it was found on."""
@@ -81,7 +87,7 @@ class Comparison:
         if row is None or row.paired is None or row.paired.mean <= 0:
             return REFERENCE
         # one loss is judged on fresh seeds, all of them on the others
-        p = row.paired.p if self.confirmation else row.p_corrected
+        p = row.paired.p if self.is_confirmed else row.p_corrected
         return row.recipe if p is not None and p < SIGNIFICANT else REFERENCE
 
     @property
@@ -98,7 +104,7 @@ class Comparison:
             )
         gain = f"{100 * row.paired.mean:+.2f} ± {100 * row.paired.standard_error:.2f} points of {metric}"
         where = (
-            f"on {row.num_seeds} fresh seeds" if self.confirmation else f"on the {row.num_seeds} seeds it was found on"
+            f"on {row.num_seeds} fresh seeds" if self.is_confirmed else f"on the {row.num_seeds} seeds it was found on"
         )
         if self.best() == REFERENCE:
             return (
@@ -109,7 +115,9 @@ class Comparison:
 
     def snippet(self) -> str:
         """The lines of Python that use the recommended loss."""
-        return snippet(RECIPES[self.best()], self.settings.metric)
+        lines, metric = snippet(RECIPES[self.best()], self.settings.metric), self.settings.metric
+        # a metric of the user's own is in no table: it is what `lossmith.metrics.wrap` gave
+        return lines if metric in METRICS else lines.replace(f'lossmith.metrics.METRICS["{metric}"]', "metric")
 
     def save(self, folder: str | Path) -> Path:
         folder = Path(folder)

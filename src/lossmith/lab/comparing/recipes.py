@@ -382,7 +382,15 @@ _LIST = (
             + BILEVEL_STEPS
         ),
     ),
-    LossRecipe("sigmoid_pairs", "The share of pairs out of order, with a smooth step.", _pairs, ""),
+    LossRecipe(
+        "traced_pairs",
+        "AUC as the share of pairs in order, traced with link 1: every pair is a decision.",
+        _pairs,
+        "import lossmith\n\ndef auc_of_pairs(outputs, targets):\n"
+        "    return (outputs[targets == 1].unsqueeze(-1) > outputs[targets == 0]).float().mean()\n\n"
+        "loss = lossmith.trace(auc_of_pairs, link=1)",
+        metrics=("auc",),
+    ),
     LossRecipe(
         "smooth_ap_scaled",
         "Average precision with soft ranks of scores in units of their deviation.",
