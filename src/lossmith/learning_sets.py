@@ -14,6 +14,7 @@ are made on held-out rows of stored predictions alone: the training stream is bl
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -25,9 +26,10 @@ from lossmith.learning import SETS_PER_SOURCE
 from lossmith.predictions import draw_sets, random_predictions
 from lossmith.predictions.splitting import split
 from lossmith.surrogates.suiting import count_classes
-from lossmith.vocabulary import Metric, Predictions, check_predictions
+from lossmith.vocabulary import Kind, Metric, Predictions, check_predictions
 
 NUM_JUDGING_SETS = 500
+SMALLEST_SHARE_OF_POSITIVES = 0.03
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,9 @@ def learning_sets(
         num_sets = num_real_sets // len(stored)
         num_checkpoints = max(1, min(parts.learning.num_sets, num_sets // SETS_PER_SOURCE))
         for checkpoint in torch.randperm(parts.learning.num_sets, generator=generator)[:num_checkpoints].split(1):
-            learning += [drawn(parts.learning[checkpoint], max(1, num_sets // num_checkpoints))]
+            whole = parts.learning[checkpoint]
+            source = with_rare_positives(whole, set_size, generator) if metric.kind is Kind.BINARY else whole
+            learning.append(drawn(source, max(1, num_sets // num_checkpoints)))
         choosing[where] = drawn(parts.choosing, NUM_JUDGING_SETS)
         judging[where] = drawn(parts.judging, NUM_JUDGING_SETS)
         class_counts.append(count_classes(metric.kind, predictions))
@@ -87,6 +91,18 @@ def learning_sets(
                 metric.kind, num_sets=NUM_JUDGING_SETS, set_size=set_size, generator=generator
             )
     return LearningSets(learning, choosing, judging)
+
+
+def with_rare_positives(stored: Predictions, set_size: int, generator: Generator) -> Predictions:
+    """One stored set, of which every other time some positives are left out.
+
+    What a metric makes of an error depends on how rare the positives are, and a few data sets show a few rates.
+    """
+    share = float(torch.rand((), generator=generator) * math.log(SMALLEST_SHARE_OF_POSITIVES))
+    is_left_out = (stored.targets[0] == 1) & (torch.rand(stored.set_size, generator=generator) > math.exp(share))
+    if bool(torch.rand((), generator=generator) < 0.5) or int((~is_left_out).sum()) < 2 * set_size:
+        return stored
+    return Predictions(stored.outputs[:, ~is_left_out], stored.targets[:, ~is_left_out])
 
 
 def in_words(stored: Mapping[str, Predictions], num_random_sets: int) -> str:

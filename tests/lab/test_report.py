@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -151,3 +152,19 @@ def test_mistakes(tmp_path: Path) -> None:
         write_report([a_run()], tmp_path / "no" / "x.html")
     with pytest.raises(ValueError, match=r"comparison\.json is not there"):
         read_run(tmp_path)
+
+
+def test_a_candidate_without_fresh_seeds_is_judged_by_the_corrected_p() -> None:
+    whole = made_up(gains={"ce": 0.0, "smooth_ap": 0.01, "traced": 0.004, "focal": 0.0}, noise=0.006)
+    cut = replace(whole, trials=tuple(t for t in whole.trials if not t.is_confirmation or t.recipe == "ce"))
+    assert whole.is_confirmed
+    assert not cut.is_confirmed
+    assert "fresh" not in cut.verdict
+    row = next(row for row in cut.table if row.recipe == cut.candidate)
+    assert (cut.best() == row.recipe) == (row.p_corrected < 0.05)
+    assert "fresh seeds won" not in render([Run(cut)])
+
+
+def test_the_lines_of_a_metric_of_ones_own() -> None:
+    comparison = made_up(metric="profit", gains={"ce": 0.0, "traced": 0.05})
+    assert comparison.snippet() == "import lossmith\nloss = lossmith.trace(metric, link=0.5)"

@@ -60,6 +60,11 @@ def continuous(generator: torch.Generator) -> Set:
     return targets + torch.randn(SIZE, generator=generator), targets
 
 
+def few(generator: torch.Generator) -> Set:
+    targets = torch.linspace(-1, 1, 7)
+    return targets + torch.randn(7, generator=generator), targets
+
+
 def multilabel(generator: torch.Generator) -> Set:
     targets = (torch.arange(SIZE)[:, None] + torch.arange(CLASSES)) % 3 // 2
     return torch.randn(SIZE, CLASSES, generator=generator) + targets, targets
@@ -405,7 +410,7 @@ LIBRARIES = [
     Case("torchmetrics multilabel accuracy", with_options(_c.multilabel_accuracy, num_labels=CLASSES), multilabel),
     Case("torchmetrics exact match", with_options(_c.multilabel_exact_match, num_labels=CLASSES), multilabel),
     Case("torchmetrics Spearman", functional.spearman_corrcoef, continuous),
-    Case("torchmetrics Kendall", functional.kendall_rank_corrcoef, continuous),
+    Case("torchmetrics Kendall", functional.kendall_rank_corrcoef, few),
     Case("torchmetrics NDCG", retrieval.retrieval_normalized_dcg, graded),
     Case("torchmetrics retrieval AP", retrieval.retrieval_average_precision, binary),
     Case("torchmetrics reciprocal rank", retrieval.retrieval_reciprocal_rank, rare),

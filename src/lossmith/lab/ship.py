@@ -11,7 +11,7 @@ taught it nothing.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from lossmith.methods.reloss import ReLoss, learn
 from lossmith.metrics import find_metric
 from lossmith.predictions import draw_sets
 from lossmith.surrogates import CountsNetwork, PairLoss, RankLoss, Surrogate, margin_loss
-from lossmith.vocabulary import Predictions
+from lossmith.vocabulary import Metric, Predictions
 from lossmith.weights import SHIPPED_FOLDER, SUFFIX, save
 
 RUNS_FOLDER = Path.home() / ".cache" / "lossmith-runs"
@@ -42,9 +42,31 @@ class Plan:
     other_sources: tuple[str, ...]
     """Never seen in learning: the card says how the loss does there."""
     num_classes: tuple[int, ...] = ()
+    num_real_sets: int = 2048
+    within: float = 0.5
+
+    def learn(
+        self, metric: Metric, predictions: Mapping[str, Predictions], *, seed: int, num_steps: int = 400, progress: bool
+    ) -> ReLoss:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            surrogate = self.surrogate()
+        return learn(
+            metric,
+            predictions,
+            surrogate=surrogate,
+            num_steps=num_steps,
+            seed=seed,
+            progress=progress,
+            within=self.within,
+            num_real_sets=self.num_real_sets,
+            num_classes=self.num_classes,
+        )
 
 
-BINARY = Plan(lambda: CountsNetwork("binary"), TABLES_TO_LEARN_FROM, OTHER_TABLES)
+BINARY = Plan(
+    lambda: CountsNetwork("binary", hidden=32, floor=0.002), TABLES_TO_LEARN_FROM, OTHER_TABLES, num_real_sets=4096
+)
 
 PLANS: dict[str, Plan] = {
     "accuracy": Plan(
@@ -58,8 +80,9 @@ PLANS: dict[str, Plan] = {
     "jaccard": BINARY,
     "mcc": BINARY,
     "balanced_accuracy": BINARY,
-    "auc": replace(BINARY, surrogate=lambda: PairLoss("binary")),
-    "ap": replace(BINARY, surrogate=lambda: RankLoss("binary")),
+    # a pair in the wrong order counts as much in any checkpoint
+    "auc": replace(BINARY, surrogate=lambda: PairLoss("binary"), num_real_sets=2048, within=0.0),
+    "ap": replace(BINARY, surrogate=lambda: RankLoss("binary"), num_real_sets=2048),
 }
 
 
@@ -78,17 +101,8 @@ def held_out_predictions(
 def make(metric_name: str, *, seed: int = 0, folder: Path = RUNS_FOLDER, progress: bool = True) -> ReLoss:
     """Learn the loss and measure it on other sources."""
     plan, metric = PLANS[metric_name], find_metric(metric_name)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        surrogate = plan.surrogate()
-    loss = learn(
-        metric,
-        {name: held_out_predictions(name, folder=folder) for name in plan.sources},
-        surrogate=surrogate,
-        seed=seed,
-        num_classes=plan.num_classes,
-        progress=progress,
-    )
+    taught = {name: held_out_predictions(name, folder=folder) for name in plan.sources}
+    loss = plan.learn(metric, taught, seed=seed, progress=progress)
     elsewhere = {}
     for name in plan.other_sources:
         sets = draw_sets(

@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 import os
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -242,6 +243,74 @@ class _Choosing:
     @torch.no_grad()
     def agreement(self, surrogate: Surrogate) -> float:
         return float(spearman(surrogate.losses(*self.summary), self.costs).nan_to_num(-1.0))
+
+
+# ---- learning while the model learns
+
+
+@final
+class AlternatingReLoss(nn.Module):
+    """A loss that goes on learning from the predictions of the model that it trains (paper, Table 11).
+
+    Every ``interval`` calls in training mode it takes ``num_steps`` steps on the last ``num_kept`` batches. The paper
+    finds little gain and more spread than with a loss that stays as it is.
+    """
+
+    def __init__(
+        self,
+        surrogate: Surrogate,
+        metric: Metric | str,
+        *,
+        interval: int = 50,
+        num_steps: int = 20,
+        num_kept: int = 64,
+        learning_rate: float = 0.01,
+        gradient_penalty: float | None = None,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        self.surrogate = surrogate.requires_grad_(False)
+        self.metric = find_metric(metric) if isinstance(metric, str) else metric
+        self.interval = interval
+        self.num_steps = num_steps
+        self.gradient_penalty = _default_penalty(surrogate) if gradient_penalty is None else gradient_penalty
+        self._optimizer = torch.optim.Adam(surrogate.parameters(), lr=learning_rate, weight_decay=1e-4)
+        self._generator = torch.Generator().manual_seed(seed)
+        self._kept: deque[tuple[Tensor, Tensor]] = deque(maxlen=num_kept)
+        self._num_calls = 0
+
+    def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        if self.training:
+            if self._kept and self._kept[0][0].shape != outputs.shape:
+                self._kept.clear()  # a stack has sets of one size
+            self._kept.append((outputs.detach(), targets))
+            self._num_calls += 1
+            if self._num_calls % self.interval == 0:
+                self._learn()
+        loss: Tensor = self.surrogate(outputs.unsqueeze(0), targets.unsqueeze(0)).squeeze(0)
+        return loss
+
+    def _learn(self) -> None:
+        stack = Predictions(*(torch.stack(parts) for parts in zip(*self._kept)))
+        costs = self.metric.cost(stack.outputs, stack.targets)
+        if not bool((costs != costs[0]).any()):
+            return  # one value alone has no order
+        self.surrogate.requires_grad_()
+        with torch.enable_grad():
+            for _ in surrogate_steps(
+                self.surrogate,
+                self.metric,
+                [stack],
+                # what it knows already would be lost in a soft start
+                rank_objective(start=0.05),
+                self._optimizer,
+                num_steps=self.num_steps,
+                generator=self._generator,
+                sets_per_step=len(self._kept),
+                gradient_penalty=self.gradient_penalty,
+            ):
+                pass
+        self.surrogate.requires_grad_(False)
 
 
 # ---- progress

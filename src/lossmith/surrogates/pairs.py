@@ -30,6 +30,7 @@ from lossmith.surrogates.tables import asinh_grid, histograms
 from lossmith.vocabulary import Kind, parse_kind
 
 LARGEST_WIDTH = 1.0
+FIRST_WIDTH = 0.05
 ORDERED_KINDS = (Kind.BINARY, Kind.MULTILABEL, Kind.MULTICLASS)
 
 
@@ -57,11 +58,13 @@ class PairLoss(Surrogate):
     sees_pairs = True
     grid: Tensor
 
-    def __init__(self, kind: Kind | str, *, floor: float = 0.01, num_nodes: int = 257) -> None:
+    def __init__(self, kind: Kind | str, *, floor: float = 0.005, num_nodes: int = 513) -> None:
         super().__init__()
         self.kind = _check_ordered_kind(kind)
         self.floor = floor
-        self.curve = FallingMixture(floor=floor)
+        # AUC is one step at 0, and ramps would weigh how far a pair is from it
+        self.curve = FallingMixture(floor=floor, num_steps=3, num_ramps=0, reach=FIRST_WIDTH)
+        nn.init.constant_(self.curve.raw_widths, math.log(FIRST_WIDTH))
         self.register_buffer("grid", asinh_grid(num_nodes, reach=16.0), persistent=False)
 
     @property

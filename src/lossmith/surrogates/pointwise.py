@@ -34,7 +34,7 @@ class PointwiseSurrogate(Surrogate):
 
     ``hidden=[]`` is a curve that falls by construction, no sharper than ``floor``; otherwise it is a free network with
     these layers and ELU, which needs the penalty to keep its sign. ``top`` counts a row as right when the true class is
-    among the best ``top``.
+    among the best ``top``. Without ``is_penalty_signed`` the penalty is the paper's, with which losses invert.
     """
 
     grid: Tensor
@@ -48,6 +48,7 @@ class PointwiseSurrogate(Surrogate):
         floor: float = 0.04,
         top: int = 1,
         num_nodes: int = 257,
+        is_penalty_signed: bool = True,
     ) -> None:
         super().__init__()
         self.kind = parse_kind(kind)
@@ -59,6 +60,7 @@ class PointwiseSurrogate(Surrogate):
         self.hidden = hidden or []
         self.floor = floor
         self.top = top
+        self.is_penalty_signed = is_penalty_signed
         self.curve: nn.Module = FreeCurve(self.hidden) if self.hidden else FallingMixture(floor=floor)
         grid = asinh_grid(num_nodes, reach=16.0) if feature == "margin" else torch.linspace(0, 1, num_nodes)
         self.register_buffer("grid", grid, persistent=False)
@@ -76,6 +78,7 @@ class PointwiseSurrogate(Surrogate):
             "floor": self.floor,
             "top": self.top,
             "num_nodes": len(self.grid),
+            "is_penalty_signed": self.is_penalty_signed,
         }
 
     def features(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
@@ -107,7 +110,7 @@ class PointwiseSurrogate(Surrogate):
         values: Tensor = self.curve(self.grid)
         slopes = values.diff() / self.grid.diff()
         rows_between = (histogram[..., 1:] + histogram[..., :-1]) / 2
-        return rows_between @ (slopes + 1).square()
+        return rows_between @ ((slopes if self.is_penalty_signed else -slopes.abs()) + 1).square()
 
 
 def margin_loss(kind: Kind | str, *, floor: float = 0.04, top: int = 1) -> PointwiseSurrogate:

@@ -132,7 +132,6 @@ def _friedman(p: float) -> str:
 def _run(run: Run, number: int) -> dict[str, Any]:
     comparison = run.comparison
     settings = comparison.settings
-    fresh = {row.recipe for row in comparison.confirmation}
     warnings = [f"{row.recipe}: {warning}" for row in comparison.table for warning in row.warnings]
     return {
         "anchor": f"run-{number + 1}",
@@ -143,7 +142,7 @@ def _run(run: Run, number: int) -> dict[str, Any]:
         "facts": _headline(comparison),
         "helps": [_help(each) for each in run.insights.helps],
         "snippet": comparison.snippet(),
-        "note": _note(comparison, has_fresh=bool(fresh)),
+        "note": _note(comparison, has_fresh=comparison.is_confirmed),
         "columns": [
             {"name": name.format(metric=settings.metric), "tip": tip, "sorted": _sorted_at_first(place, comparison)}
             for place, (name, tip) in enumerate(COLUMNS)
@@ -163,7 +162,7 @@ def _sorted_at_first(place: int, comparison: Comparison) -> str:
 
 
 def _headline(comparison: Comparison) -> list[dict[str, str]]:
-    rows = comparison.confirmation or comparison.table
+    rows = comparison.confirmation if comparison.is_confirmed else comparison.table
     reference = next((row for row in rows if row.recipe == REFERENCE), None)
     row = comparison.evidence
     facts = []
@@ -173,7 +172,7 @@ def _headline(comparison: Comparison) -> list[dict[str, str]]:
         facts.append((row.recipe, _percent(row.mean)))
         facts.append(("difference, points", _signed(row.paired.mean)))
         facts.append(("95 % interval", _range(row.paired)))
-        facts.append(("fresh seeds won" if comparison.confirmation else "seeds won", _wins(row.paired)))
+        facts.append(("fresh seeds won" if comparison.is_confirmed else "seeds won", _wins(row.paired)))
     return [{"what": what, "value": value} for what, value in facts]
 
 

@@ -19,7 +19,16 @@ from pathlib import Path
 
 import torch
 
-from lossmith.lab.reproduce import grand_table, reloss_alignment, reloss_classification, surrogate, uniloss
+from lossmith.lab.reproduce import (
+    grand_table,
+    reloss_ablations,
+    reloss_alignment,
+    reloss_classification,
+    reloss_speed,
+    reloss_toy,
+    surrogate,
+    uniloss,
+)
 from lossmith.lab.reproduce.experiment import Experiment, Result, read_results
 
 EXPERIMENTS: dict[str, Experiment] = {
@@ -27,6 +36,9 @@ EXPERIMENTS: dict[str, Experiment] = {
     for experiment in (
         reloss_alignment.ALIGNMENT,
         reloss_classification.CLASSIFICATION,
+        *reloss_ablations.ABLATIONS,
+        reloss_toy.TOY,
+        reloss_speed.SPEED,
         uniloss.MNIST_AP,
         uniloss.CIFAR10_ACCURACY,
         uniloss.BATCH_SIZE,

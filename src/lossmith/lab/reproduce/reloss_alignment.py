@@ -28,7 +28,6 @@ from lossmith.lab.datasets import find_dataset
 from lossmith.lab.recipes import Recipe, recipe_for
 from lossmith.lab.reproduce.experiment import Bar, Experiment, Result, Unit, Verdict
 from lossmith.lab.ship import PLANS
-from lossmith.methods.reloss import learn
 from lossmith.metrics import find_metric
 from lossmith.predictions import draw_sets
 from lossmith.ranking import kendall, spearman
@@ -82,18 +81,7 @@ def _measurement_steps(setting: Measurement, folder: Path) -> Generator[float, N
         name: held_out(name, folder / "checkpoints", setting.num_rows, is_for_learning=True) for name in plan.sources
     }
     yield 0.2
-    with torch.random.fork_rng():
-        torch.manual_seed(setting.seed)
-        surrogate = plan.surrogate()
-    loss = learn(
-        metric,
-        taught,
-        surrogate=surrogate,
-        seed=setting.seed,
-        num_steps=setting.num_steps,
-        num_classes=plan.num_classes,
-        progress=False,
-    )
+    loss = plan.learn(metric, taught, seed=setting.seed, num_steps=setting.num_steps, progress=False)
     result: Result = {}
     for number, name in enumerate(setting.sources):
         yield 0.4 + 0.6 * number / len(setting.sources)

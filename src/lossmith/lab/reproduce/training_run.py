@@ -28,9 +28,9 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lossmith.baselines import find_loss
 from lossmith.lab.datasets import Dataset, find_dataset, one_against_rest
 from lossmith.lab.models import MODELS
+from lossmith.lab.reproduce.compared_losses import compared_loss
 from lossmith.lab.reproduce.experiment import Result, Unit
 from lossmith.methods.uniloss import UniLoss
 from lossmith.metrics import find_metric
@@ -38,6 +38,8 @@ from lossmith.tracing.loss import trace
 from lossmith.training import predict, shuffled_batches, train_steps
 from lossmith.vocabulary import Loss
 
+WARMUP_SHARE = 0.3
+"""Of the epochs, before a learned loss joins its base loss."""
 Batches = Iterable[tuple[Tensor, Tensor]]
 
 
@@ -48,7 +50,7 @@ class TrainingRun:
     dataset: str
     model: str
     loss: str
-    """``uniloss`` or ``traced``, of the metric, or a name from ``lossmith losses``."""
+    """``uniloss`` or ``traced``, of the metric, a name from ``lossmith losses``, or a sum: ``ce+accuracy``."""
     metric: str = "accuracy"
     num_epochs: int = 30
     batch_size: int = 128
@@ -103,7 +105,9 @@ def _train_epoch(
     batches: Batches = shuffled_batches(inputs, targets, batch_size=run.batch_size, num_epochs=1, generator=generator)
     if run.is_augmented:
         batches = augmented(batches, generator)
-    steps = train_steps(model, _new_loss(run, dataset, seed), batches, optimizer, autocast_dtype=_autocast_dtype(run))
+    steps = train_steps(
+        model, _new_loss(run, dataset, seed, epoch), batches, optimizer, autocast_dtype=_autocast_dtype(run)
+    )
     losses = torch.stack([step.loss for step in steps])
     return {
         "loss": float(losses.mean()),
@@ -133,12 +137,14 @@ def _evaluate(run: TrainingRun, model: nn.Module, inputs: Tensor, targets: Tenso
     return float(find_metric(run.metric).value(outputs[None], targets[None]))
 
 
-def _new_loss(run: TrainingRun, dataset: Dataset, seed: int) -> Loss:
+def _new_loss(run: TrainingRun, dataset: Dataset, seed: int, epoch: int) -> Loss:
     if run.loss == "uniloss":
         return UniLoss(run.metric, num_anchors=run.num_anchors, seed=seed)
     if run.loss == "traced":
         return trace(find_metric(run.metric), link=run.link)
-    return find_loss(run.loss, dataset.kind)
+    # what is added to a base loss waits for a model that has learned something
+    name = run.loss if epoch >= WARMUP_SHARE * run.num_epochs else run.loss.partition("+")[0]
+    return compared_loss(name, dataset.kind)
 
 
 def _new_model(run: TrainingRun, dataset: Dataset) -> nn.Module:

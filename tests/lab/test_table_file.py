@@ -1,0 +1,149 @@
+"""Tables of one's own: what is read, and what is said of those that cannot be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from lossmith.kinds import Kind
+from lossmith.lab.datasets.splitting import split
+from lossmith.lab.datasets.table_file import check_metric_fits, pool_of_columns, read_table
+from lossmith.metrics import METRICS
+
+AGES = [str(20 + number % 7) for number in range(40)]
+ILL = ["no", "yes", "no", "no"] * 10
+
+
+def written(path: Path, columns: dict[str, Sequence[str]], *, delimiter: str = ",") -> Path:
+    rows = [delimiter.join(columns), *(delimiter.join(row) for row in zip(*columns.values()))]
+    path.write_text("\n".join(rows) + "\n", encoding="utf8")
+    return path
+
+
+def test_columns_of_all_sorts(tmp_path: Path) -> None:
+    kinds = ["cat", "dog", "", "cow"] * 10
+    path = written(
+        tmp_path / "pets.csv", {"age": ["", *AGES[1:]], "kind": kinds, "name": [f"n{k}" for k in range(40)], "ill": ILL}
+    )
+    pool = read_table(path, target="ill")
+    assert (pool.name, pool.kind, pool.classes) == ("pets", Kind.BINARY, ("no", "yes"))
+    assert pool.columns == ("age", "age is missing", "kind=cat", "kind=cow", "kind=dog", "kind=is missing")
+    assert pool.targets[:4].tolist() == [0, 1, 0, 0]
+    assert bool(pool.inputs[0, 0].isnan())
+    assert pool.inputs[0, 1:].tolist() == [1, 1, 0, 0, 0]
+
+
+def test_missing_values_become_the_mean_of_the_training_rows(tmp_path: Path) -> None:
+    pool = read_table(written(tmp_path / "a.csv", {"age": ["", "9", *AGES[2:]], "ill": ILL}))
+    parts = split(pool, [0, 1])
+    rows = parts.rows(torch.arange(40).expand(2, -1))
+    assert bool(rows.isfinite().all())
+    assert rows[:, 0, 0].tolist() == [0, 0]
+    for seed in range(2):
+        train = pool.inputs[parts.train[seed], 0].double()
+        mean, deviation = np.nanmean(train.numpy()), np.nanstd(train.numpy())
+        assert float(rows[seed, 5, 0]) == pytest.approx((float(pool.inputs[5, 0]) - mean) / deviation, rel=1e-4)
+
+
+def test_as_a_scikit_learn_pipeline_reads_it(tmp_path: Path) -> None:
+    from sklearn.impute import SimpleImputer
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    ages = [age if number % 5 else "" for number, age in enumerate(AGES)]
+    pool = read_table(written(tmp_path / "a.csv", {"age": ages, "ill": ILL}))
+    parts = split(pool, [3])
+    raw = np.array([[float(age) if age else np.nan] for age in ages])
+    # the scale is that of the values that are there, which imputed ones would shrink
+    pipeline = make_pipeline(StandardScaler(), SimpleImputer()).fit(raw[parts.train[0].numpy()])
+    found = parts.rows(torch.arange(40)[None])[0, :, :1]
+    assert np.allclose(found.numpy(), pipeline.transform(raw), atol=1e-5)
+
+
+def test_rare_categories_are_one(tmp_path: Path) -> None:
+    towns = ["A"] * 20 + ["B"] * 16 + ["C", "D", "E", "F"]
+    pool = read_table(written(tmp_path / "a.csv", {"town": towns, "ill": ILL}))
+    assert pool.columns == ("town=A", "town=B", "town=other")
+
+
+def test_numbers_as_classes(tmp_path: Path) -> None:
+    pool = read_table(written(tmp_path / "a.csv", {"age": AGES, "y": ["10", "9", "2", "9.0"] * 10}))
+    assert (pool.kind, pool.classes) == (Kind.MULTICLASS, ("2", "9", "10"))
+
+
+@pytest.mark.parametrize("delimiter", [";", "\t"])
+def test_other_delimiters(tmp_path: Path, delimiter: str) -> None:
+    path = written(tmp_path / "a.csv", {"age": AGES, "ill": ILL}, delimiter=delimiter)
+    assert read_table(path, target="ill").columns == ("age",)
+
+
+def test_rows_without_a_target_are_left_out(tmp_path: Path) -> None:
+    assert len(read_table(written(tmp_path / "a.csv", {"age": AGES, "ill": ["", *ILL[1:]]})).targets) == 39
+
+
+@pytest.mark.parametrize(
+    ("columns", "target", "message"),
+    [
+        ({"age": AGES, "ill": ILL}, "il", "no column 'il'; did you mean 'ill'"),
+        ({"age": AGES, "ill": ["no"] * 40}, "ill", "every ill in a is 'no'"),
+        ({"age": AGES[:8], "ill": ILL[:8]}, "ill", "8 rows with a ill; 30 are the least"),
+        (
+            {"age": ["old", *AGES[1:]], "ill": ILL},
+            "ill",
+            "a column of numbers, but for 1 cells such as 'old' \\(row 1\\)",
+        ),
+        ({"ill": ILL, "age": [f"{k}.5" for k in range(40)]}, "age", "40 different values in a, a number rather than"),
+        ({"age": AGES, "ill": ["yes", *["no"] * 39]}, "ill", "ill is 'yes' in 1 rows of a only"),
+        ({"age": ["3"] * 40, "ill": ILL}, "ill", "no column beside ill that says anything"),
+    ],
+)
+def test_mistakes_are_named(tmp_path: Path, columns: dict[str, Sequence[str]], target: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        read_table(written(tmp_path / "a.csv", columns), target=target)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.txt", "a,b\n1,2\n", "files that end in .csv"),
+        ("a.csv", "a,b\n", "no rows below its header"),
+        ("a.csv", "a,a\n1,2\n", "more than one column called 'a'"),
+        ("a.csv", "a,b\n1,2\n1\n", "line 3 has 1 cells, and the header 2"),
+    ],
+)
+def test_files_that_are_no_tables(tmp_path: Path, name: str, text: str, message: str) -> None:
+    (tmp_path / name).write_text(text, encoding="utf8")
+    with pytest.raises(ValueError, match=message):
+        read_table(tmp_path / name)
+    with pytest.raises(ValueError, match="is not there"):
+        read_table(tmp_path / "nowhere.csv")
+
+
+def test_metrics_fit_the_number_of_classes(tmp_path: Path) -> None:
+    two = read_table(written(tmp_path / "a.csv", {"age": AGES, "ill": ILL}))
+    three = pool_of_columns("b", {"age": AGES, "y": ["a", "b", "c", "c"] * 10})
+    check_metric_fits(two, METRICS["f1"].kind, "f1")
+    with pytest.raises(ValueError, match="a multiclass metric works: f1_macro"):
+        check_metric_fits(three, METRICS["f1"].kind, "f1")
+    with pytest.raises(ValueError, match="f1, auc or ap work"):
+        check_metric_fits(two, METRICS["accuracy"].kind, "accuracy")
+
+
+def test_parquet(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    columns = {"age": [None, *(int(age) for age in AGES[1:])], "kind": ["a", "b"] * 20, "ill": [0, 1] * 20}
+    parquet.write_table(pyarrow.table(columns), tmp_path / "a.parquet")
+    assert read_table(tmp_path / "a.parquet").columns == ("age", "age is missing", "kind=a", "kind=b")
+
+
+def test_parquet_says_what_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    (tmp_path / "a.parquet").write_bytes(b"")
+    with pytest.raises(ValueError, match="pip install 'lossmith\\[parquet\\]'"):
+        read_table(tmp_path / "a.parquet")
