@@ -20,6 +20,7 @@ from pathlib import Path
 import torch
 
 from lossmith.lab.reproduce import (
+    ala,
     grand_table,
     reloss_ablations,
     reloss_alignment,
@@ -50,6 +51,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         surrogate.TABLE2,
         surrogate.TABLE3,
         surrogate.FIGURE3,
+        *ala.EXPERIMENTS,
     )
 }
 
