@@ -162,11 +162,21 @@ def bilevel_steps(
     run that goes on from there says how many iterations are done: ``first_step``.
 
     Args:
+        model: gives outputs of the surrogate's kind.
+        surrogate: the loss that is learned along.
+        metric: what the surrogate is to say; of the same kind.
+        batches: pairs of inputs and targets, for the model and for the surrogate in turn.
+        optimizer: of the model's weights.
+        surrogate_optimizer: of the surrogate's weights.
+        generator: draws the jitter.
+        num_model_steps: of the model, in one iteration.
+        num_surrogate_steps: of the surrogate, in one iteration.
         num_first_steps: of the surrogate, before the model takes its first.
         num_copies: jittered copies of each set of outputs, beside the set itself. A surrogate that only saw the outputs
             as they are would not know what happens when they change, which is all that its gradient is about.
         jitter: how far copies move, in units of the standard deviation of a set's scores.
         max_gradient_norm: clip gradients of model and surrogate (the paper: 1e-5).
+        first_step: iterations that are done already.
     """
     if min(num_model_steps, num_surrogate_steps) < 1:
         raise ValueError(

@@ -133,8 +133,8 @@ class FlatDeepSets(Surrogate):
         """
         judged, trail = self._judge(rows, share)
         errors = (judged - costs).masked_fill(costs.isnan(), 0)
-        gradient, parts = errors.sign() / len(errors), []
-        self._go_back(trail, gradient, share, parts)
+        parts: list[Tensor] = []
+        self._go_back(trail, errors.sign() / len(errors), share, parts)
         self.weights.grad = torch.cat(parts[::-1])
         return errors.abs().mean()
 

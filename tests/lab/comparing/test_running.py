@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 import torch
@@ -44,13 +44,13 @@ def train(
         rates=rates,
         metrics=[METRICS[name] for name in metrics],
     )
-    while True:
-        try:
-            share = next(steps)
-            assert 0 < share <= 1
-        except StopIteration as end:
-            result: StackResult = end.value
-            return result
+    results: list[StackResult] = []
+
+    def running() -> Iterator[float]:
+        results.append((yield from steps))
+
+    assert all(0 < share <= 1 for share in running())
+    return results[0]
 
 
 def test_models_learn(parts: Parts) -> None:

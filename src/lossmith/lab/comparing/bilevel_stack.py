@@ -68,7 +68,8 @@ class StackedBilevel:
         length = gradient.norm(dim=1, keepdim=True).clamp_min(torch.finfo(gradient.dtype).tiny)
         num_rows = outputs.shape[1]
         gradient = gradient / (length * num_rows**0.5) + 2 * self.surrogate.score_penalty / num_rows * scores.detach()
-        return values.detach().squeeze(1) + ((outputs - outputs.detach()) * gradient).sum(1)
+        loss: Tensor = values.detach().squeeze(1) + ((outputs - outputs.detach()) * gradient).sum(1)
+        return loss
 
     def _fit(self, draw: Callable[[], tuple[Tensor, Tensor]], num_steps: int) -> None:
         assert self._optimizer is not None

@@ -78,7 +78,7 @@ class Comparison:
 
     @cached_property
     def evidence(self) -> Row | None:
-        """How the candidate did on test rows: of fresh seeds, or where there are none, of those that it was found on."""
+        """How the candidate did on test rows: of fresh seeds, or without any, of those that it was found on."""
         return _row_of(self.confirmation, self.candidate) or _row_of(self.table, self.candidate)
 
     def best(self) -> str:
@@ -228,7 +228,7 @@ def find_candidate(trials: Sequence[Trial], *, higher_is_better: bool) -> str:
 
 
 def mean_by_rate(trials: Sequence[Trial], *, higher_is_better: bool) -> dict[float, float]:
-    """By learning rate, the validation value (of a cost its negative), averaged over seeds, at the best setting of each."""
+    """By learning rate, the validation value (of a cost its negative) at its best setting, averaged over seeds."""
     sign, by_rate = (1 if higher_is_better else -1), dict[float, dict[int, float]]()
     for trial in trials:
         of_seed = by_rate.setdefault(trial.learning_rate, {})

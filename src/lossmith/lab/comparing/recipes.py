@@ -58,7 +58,7 @@ Make = Callable[[Making, str], StackLoss | OfStack]
 
 @dataclass(frozen=True)
 class LossRecipe:
-    """``make(making, variant)`` gives the loss of a stack; ``lines`` is how a user writes it, ``{metric}`` filled in."""
+    """``make(making, variant)`` gives the loss of a stack; ``lines`` is how a user writes it, ``{metric}`` filled."""
 
     name: str
     what: str
@@ -100,8 +100,9 @@ THRESHOLDED = ("f1", "mcc", "jaccard", "binary_accuracy", "binary_error", "balan
 def _baseline(name: str, what: str, *, kinds: tuple[Kind, ...] = BOTH, metrics: tuple[str, ...] = ()) -> LossRecipe:
     def make(making: Making, variant: str) -> StackLoss | OfStack:
         loss = find_loss(name, making.kind)
-        has_weights = isinstance(loss, nn.Module) and any(True for _ in loss.parameters())
-        return EachItsOwn(loss, making.num_runs) if has_weights else on_stack(loss)
+        if isinstance(loss, nn.Module) and any(True for _ in loss.parameters()):
+            return EachItsOwn(loss, making.num_runs)
+        return on_stack(loss)
 
     return LossRecipe(name, what, make, _find(name), kinds, metrics)
 
@@ -192,14 +193,17 @@ def _combined(learned: str, *, weight: float = 1.0) -> str:
 TRACED = 'lossmith.trace(lossmith.metrics.METRICS["{metric}"], link=0.5)'
 TRACED_AP = 'lossmith.trace(lossmith.metrics.METRICS["ap"], link=0.5)'
 BILEVEL_STEPS = (
-    "for step in bilevel_steps(model, surrogate, metric, batches, optimizer, surrogate_optimizer, generator=generator):\n"
+    "for step in bilevel_steps(\n"
+    "    model, surrogate, metric, batches, optimizer, surrogate_optimizer, generator=generator\n"
+    "):\n"
     "    ..."
 )
 
 
 def _bilevel_lines(rest: str) -> str:
     return (
-        "import torch, lossmith\nfrom lossmith.methods.bilevel import BilevelSurrogate, bilevel_steps, universal_steps\n"
+        "import torch, lossmith\n"
+        "from lossmith.methods.bilevel import BilevelSurrogate, bilevel_steps, universal_steps\n"
         'metric, generator = lossmith.metrics.METRICS["{metric}"], torch.Generator()\n'
         'surrogate = BilevelSurrogate("binary", generator=generator)\n'
         "surrogate_optimizer = torch.optim.Adam(surrogate.parameters(), lr=1e-3)\n" + rest
@@ -229,7 +233,8 @@ _LIST = (
         "Cross-entropy with a weight of positives that the validation rows choose of six.",
         lambda making, variant: on_stack(cost_sensitive(making.kind, positive_weight=float(variant))),
         "from lossmith.baselines import cost_sensitive\n"
-        'loss = cost_sensitive("binary", positive_weight=2.7)  # 0.3, 0.9, 2.7, 8.1, 24.3, 72.9: choose on validation rows',
+        "# of 0.3, 0.9, 2.7, 8.1, 24.3 and 72.9, choose on validation rows\n"
+        'loss = cost_sensitive("binary", positive_weight=2.7)',
         variants=tuple(f"{weight:g}" for weight in POSITIVE_WEIGHTS),
     ),
     _baseline("focal", "Cross-entropy in which what is already right hardly counts."),
@@ -364,7 +369,8 @@ _LIST = (
         "A network that learned the metric on random sets (SL-U).",
         partial(_bilevel, start="universal"),
         _bilevel_lines(
-            "for _ in universal_steps(surrogate, metric, surrogate_optimizer, generator=generator): pass\nloss = surrogate"
+            "for _ in universal_steps(surrogate, metric, surrogate_optimizer, generator=generator): pass\n"
+            "loss = surrogate"
         ),
     ),
     LossRecipe(

@@ -72,7 +72,7 @@ class Trial:
     learning_rate: float
     is_confirmation: bool
     curve: tuple[tuple[int, float], ...]
-    """The metric on the validation rows after so many steps; where the metric takes decisions, at its best threshold."""
+    """The metric on the validation rows after so many steps; where it takes decisions, at its best threshold."""
     best_step: int
     threshold: float | None
     """Tuned on the validation rows; None where the metric needs none."""

@@ -147,8 +147,8 @@ def _joined(losses: Sequence[StackLoss | OfStack], *, per_seed: int, num_seeds: 
 
 
 def batch_steps(parts: Parts, seeds: Sequence[int], *, batch_size: int, is_balanced: bool) -> Iterator[Tensor]:
-    """``[G, B]`` places in the training part, for ever: each seed in an order of its own, every row once an epoch; or half of them
-    positives, drawn at random (paper 003, section 4.1).
+    """``[G, B]`` places in the training part, for ever: each seed in an order of its own, every row once an epoch; or
+    half of them positives, drawn at random (paper 003, section 4.1).
     """
     generators = [torch.Generator().manual_seed(seed + 17) for seed in seeds]
     size = min(batch_size, parts.train.shape[1])

@@ -127,7 +127,7 @@ class AtThreshold:
 
 @dataclass(frozen=True)
 class TracedRanking:
-    """``lossmith.trace`` of AUC or of average precision: every swap of a positive and a negative, at what it is worth."""
+    """``lossmith.trace`` of AUC or average precision: every swap of a positive and a negative, at what it is worth."""
 
     metric: str
     link: float = 0.5
@@ -268,9 +268,9 @@ class Normalised:
     penalty: float = 0.01
 
     def of_stack(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        value = self.loss(outputs, targets)
+        value: Tensor = self.loss(outputs, targets)
         norm = gradient_norms(value, outputs)
-        factor = outputs.shape[1] ** -0.5 / norm.masked_fill(norm == 0, torch.inf)
+        factor: Tensor = outputs.shape[1] ** -0.5 / norm.masked_fill(norm == 0, torch.inf)
         return value * factor + self.penalty * outputs.square().flatten(1).mean(1)
 
 

@@ -1,7 +1,7 @@
 """Many models at once: every learning rate and every seed of a loss is one slice of the same tensors.
 
-On one core, forty small models trained one by one spend their time in calls, not in numbers; in a stack they cost little
-more than one. Nothing is shared but the calls: a run has its own weights, its own batches, its own learning rate.
+On one core, forty small models trained one by one spend their time in calls, not in numbers; in a stack they cost
+little more than one. Nothing is shared but the calls: a run has its own weights, batches and learning rate.
 
 Shape legend: ``G`` seeds, ``R`` runs of each seed (learning rates, variants), ``S = G * R`` runs, seed by seed;
 ``B`` rows of a batch, ``F`` columns.
@@ -88,7 +88,8 @@ class StackedMlp(nn.Module):
         weights = self.weights[0].view(num_seeds, self.num_runs, num_inputs, width).transpose(1, 2)
         product = inputs @ weights.reshape(num_seeds, num_inputs, self.num_runs * width)
         product = product.view(num_seeds, num_rows, self.num_runs, width).transpose(1, 2)
-        return product.reshape(-1, num_rows, width) + self.biases[0]
+        first: Tensor = product.reshape(-1, num_rows, width) + self.biases[0]
+        return first
 
 
 class StackedNorm(nn.Module):

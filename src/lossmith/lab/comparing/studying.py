@@ -216,11 +216,10 @@ def open_study(settings: Settings, *, folder: str | Path | None, storage: str | 
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
+    address = storage
     if storage is None and folder is not None:
         Path(folder).mkdir(parents=True, exist_ok=True)
         address = f"sqlite:///{Path(folder).resolve() / FILE_NAME}"
-    else:
-        address = storage
     name = f"{settings.data} {settings.metric}"
     study = optuna.create_study(storage=address, study_name=name, load_if_exists=True)
     kept = study.user_attrs.get("settings")

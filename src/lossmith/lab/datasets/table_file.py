@@ -88,7 +88,8 @@ def check_metric_fits(pool: Pool, kind: Kind, metric_name: str) -> None:
             f"a multiclass metric works: {of_kind[Kind.MULTICLASS]}."
         )
     raise ValueError(
-        f"{metric_name} judges {kind} predictions, and {pool.name} asks for {pool.kind} ones; {of_kind[pool.kind]} work."
+        f"{metric_name} judges {kind} predictions, and {pool.name} asks for {pool.kind} ones; "
+        f"{of_kind[pool.kind]} work."
     )
 
 
@@ -220,8 +221,8 @@ def _check_no_text_among_numbers(name: str, column: str, cells: Cells) -> None:
     if len(text) <= MAX_SHARE_OF_TEXT * len(present):
         row = next(number for number, cell in enumerate(cells) if cell is text[0])
         raise ValueError(
-            f"{column} in {name} is a column of numbers, but for {len(text)} cells such as {text[0]!r} (row {row + 1}); "
-            "mend them, or leave them empty."
+            f"{column} in {name} is a column of numbers, but for {len(text)} cells such as {text[0]!r} (row {row + 1});"
+            " mend them, or leave them empty."
         )
 
 

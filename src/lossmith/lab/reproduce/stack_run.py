@@ -1,7 +1,8 @@
 """One loss on one table: all seeds and learning rates at once, each seed's best run by its validation rows.
 
 A unit of work for experiments on tables. What is kept is, for every metric that was asked for and every seed, the
-validation and the test value of the run (learning rate, setting of the loss, checkpoint) that is best on validation rows.
+validation and the test value of the run (learning rate, setting of the loss, checkpoint) that is best on validation
+rows.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The tables and the figure of *Learning Surrogate Losses* (Grabocka, Scholz and Schmidt-Thieme 2019) on five of its tables.
+"""The tables and the figure of *Learning Surrogate Losses* (Grabocka, Scholz and Schmidt-Thieme 2019) on five tables.
 
 The paper's network, batches (half positives, 100 rows) and split (80 % to train; of it an eighth to validate), at a
 scale for one core: 400 steps of the model at two learning rates, where the paper takes 300,000 iterations at 1e-5. Five
@@ -63,7 +63,7 @@ def _run(scale: str, **changes: object) -> StackRun:
     fields = {name: getattr(PAPER_RUN, name) for name in PAPER_RUN.__dataclass_fields__} | changes
     if scale == "smoke":
         fields |= {"num_steps": 6, "max_rows": 500, "rates": (1e-2,)}
-    return StackRun(**fields)  # type: ignore[arg-type]
+    return StackRun(**fields)
 
 
 def _tables(scale: str) -> Sequence[str]:
@@ -76,7 +76,7 @@ def _measures(scale: str) -> Sequence[str]:
 
 def loss_of(result: Result, measure: str) -> float:
     """As the paper prints it, averaged over seeds."""
-    value = statistics.mean(result[measure]["test"])
+    value: float = statistics.mean(result[measure]["test"])
     return 1 - value if METRICS[measure].higher_is_better else value
 
 
