@@ -28,6 +28,8 @@ from lossmith.lab.reproduce import (
     reloss_speed,
     reloss_toy,
     surrogate,
+    tables_bilevel,
+    tables_map,
     uniloss,
 )
 from lossmith.lab.reproduce.experiment import Experiment, Result, read_results
@@ -48,6 +50,8 @@ EXPERIMENTS: dict[str, Experiment] = {
         grand_table.LINEAR_TABLE,
         grand_table.FEW_ROWS_TABLE,
         grand_table.NETWORK_TABLE,
+        tables_bilevel.BILEVEL,
+        tables_map.MAP,
         surrogate.TABLE2,
         surrogate.TABLE3,
         surrogate.FIGURE3,

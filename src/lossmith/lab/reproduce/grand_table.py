@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lossmith.lab.comparing.records import CONTROL, REFERENCE
@@ -169,21 +169,15 @@ class Gain:
 
 
 def gain_of(recipe: str, metric: str, results: Mapping[str, Result], tables: tuple[str, ...]) -> Gain:
+    names = {table: [_name(table, name) for name in (recipe, REFERENCE, CONTROL)] for table in tables}
+    return gain_between(names, metric, results)
+
+
+def gain_between(names: Mapping[str, Sequence[str]], metric: str, results: Mapping[str, Result]) -> Gain:
+    """``names`` by table: the unit of a loss, and those of the two references."""
     sign = 100 if METRICS[metric].higher_is_better else -100
-
-    def tests(table: str, name: str) -> list[float]:
-        values: list[float] = results[_name(table, name)][metric]["test"]
-        return values
-
-    return Gain(
-        {
-            table: [
-                sign * (own - (a + b) / 2)
-                for own, a, b in zip(*(tests(table, name) for name in (recipe, REFERENCE, CONTROL)))
-            ]
-            for table in tables
-        }
-    )
+    tests = {table: [results[name][metric]["test"] for name in of_table] for table, of_table in names.items()}
+    return Gain({table: [sign * (own - (a + b) / 2) for own, a, b in zip(*values)] for table, values in tests.items()})
 
 
 def _judge(condition: Condition, scale: str, results: Mapping[str, Result]) -> Verdict:

@@ -1,0 +1,80 @@
+"""The learned surrogate beside the traced loss, on linear models and eight tables: F1, and its worst seed.
+
+A bilevel surrogate may collapse: a network that has the metric wrong leads the model away, and is then fitted to what
+it did. So the smallest value over all seeds stands beside the mean.
+
+>>> [unit.name for unit in BILEVEL.units("smoke")]
+['phoneme-ce', 'phoneme-traced_mcc', 'phoneme-sl_r', 'phoneme-sl_s']
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+
+from lossmith.lab.comparing.records import REFERENCE
+from lossmith.lab.reproduce.experiment import Bar, Experiment, Result, Unit, Verdict
+from lossmith.lab.reproduce.grand_table import FRESH_SEEDS, TABLES
+from lossmith.lab.reproduce.stack_run import StackRun
+
+TRACED = "traced_mcc"
+SURROGATES = ("sl_r", "sl_s")
+NUM_SEEDS = 5
+# a surrogate that has lost its way costs tens of points
+COLLAPSE = -5.0
+
+
+def _tables(scale: str) -> tuple[str, ...]:
+    return TABLES if scale == "cpu" else ("phoneme",)
+
+
+def _units(scale: str) -> list[Unit]:
+    return [
+        StackRun(
+            table,
+            recipe,
+            ("f1",),
+            num_steps=700 if scale == "cpu" else 6,
+            rates=(3e-2, 1e-1),
+            first_seed=FRESH_SEEDS.start,
+            num_seeds=NUM_SEEDS if scale == "cpu" else 2,
+        ).unit(f"{table}-{recipe}")
+        for table in _tables(scale)
+        for recipe in (REFERENCE, TRACED, *SURROGATES)
+    ]
+
+
+def _judge(scale: str, results: Mapping[str, Result]) -> Verdict:
+    recipes = (REFERENCE, TRACED, *SURROGATES)
+    tests = {
+        recipe: {table: [100 * each for each in results[f"{table}-{recipe}"]["f1"]["test"]] for table in _tables(scale)}
+        for recipe in recipes
+    }
+    rows = [
+        (
+            table,
+            *(f"{statistics.mean(tests[recipe][table]):.2f} ({min(tests[recipe][table]):.2f})" for recipe in recipes),
+        )
+        for table in _tables(scale)
+    ]
+    means = {recipe: statistics.mean(map(statistics.mean, of_table.values())) for recipe, of_table in tests.items()}
+    rows.append(("mean", *(f"{means[recipe]:.2f}" for recipe in recipes)))
+    bars = []
+    for recipe in SURROGATES if scale == "cpu" else ():
+        worst = min(
+            own - reference
+            for table in _tables(scale)
+            for own, reference in zip(tests[recipe][table], tests[REFERENCE][table])
+        )
+        bars.append(Bar(f"{recipe}: points behind the traced loss", means[TRACED] - means[recipe], 1.0, False))
+        bars.append(Bar(f"{recipe}: worst seed of all, against cross-entropy", worst, COLLAPSE))
+    return Verdict(("table", *(f"{recipe} (worst seed)" for recipe in recipes)), rows, bars)
+
+
+BILEVEL = Experiment(
+    "tables-bilevel",
+    "Surrogates that are learned along with linear models, beside the traced loss, by F1 and its worst seed.",
+    {"smoke": "one table, 6 steps, seconds", "cpu": f"8 tables, {NUM_SEEDS} seeds, 700 steps; 6 minutes"},
+    _units,
+    _judge,
+)
