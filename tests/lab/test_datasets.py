@@ -13,6 +13,8 @@ from lossmith.lab.datasets import DATASETS, one_against_rest
 from lossmith.lab.datasets.cifar10 import decode_images
 
 NEED_FILES = [name for name, source in DATASETS.items() if source.file_name]
+MANY_CLASSES = ("omniglot", "covtype")  # as many as rows, or too rare for so few rows
+NUM_FACES = 200  # in each part
 
 
 @pytest.mark.parametrize("name", DATASETS)
@@ -25,15 +27,24 @@ def test_parts(name: str, request: pytest.FixtureRequest) -> None:
         (dataset.train_inputs, dataset.train_targets),
         (dataset.test_inputs, dataset.test_targets),
     ):
-        assert len(inputs) == len(targets) == 300
+        assert len(inputs) == len(targets) == (NUM_FACES if name == "orl_faces" else 300)
         assert inputs.dtype == torch.float32
         assert inputs.shape[1:] == dataset.input_shape
         assert 0.5 < inputs.std() < 2
         assert inputs.mean().abs() < 0.5
         assert targets.dtype == torch.int64
-        # in so few rows each class is there, unless there are as many classes as rows
-        assert targets.max() < dataset.num_classes
-        assert len(targets.unique()) == dataset.num_classes or name in ("omniglot", "covtype")
+        assert 0 <= targets.min() <= targets.max() < dataset.num_classes
+        if dataset.kind is not Kind.EMBEDDING and name not in MANY_CLASSES:
+            assert len(targets.unique()) == dataset.num_classes
+    if dataset.kind is Kind.EMBEDDING:  # what is tested was never seen
+        assert dataset.train_targets.max() < dataset.test_targets.min()
+
+
+@pytest.mark.parametrize(("name", "num_train_classes"), [("orl_faces", 20), ("omniglot_by_class", 150)])
+def test_unseen_classes_are_all_there(name: str, num_train_classes: int, data_root: Path) -> None:
+    dataset = DATASETS[name].load(None)
+    assert dataset.train_targets.unique().tolist() == list(range(num_train_classes))
+    assert dataset.test_targets.unique().tolist() == list(range(num_train_classes, dataset.num_classes))
 
 
 def test_digits_are_all_there_once() -> None:

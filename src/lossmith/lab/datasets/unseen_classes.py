@@ -1,7 +1,7 @@
 """Data sets for metric learning: the classes of the test rows are never seen in training.
 
-Cars come as 98 models of cars to train on and 98 others to test; ORL as 20 people and 20 others; the characters of
-Omniglot as five alphabets and the rest. Targets of both parts count on, so no class has two meanings.
+Cars come as 98 models of cars to train on and 98 others to test; ORL as 20 people and 20 others; of the
+characters of Omniglot, 150 and the other 92. Targets of both parts count on, so no class has two meanings.
 
 >>> from lossmith.lab.datasets.digits import load_digits
 >>> by_class = split_by_class("digits by class", *pooled(load_digits()), num_train_classes=6)
@@ -56,14 +56,13 @@ def split_by_class(
     order = torch.randperm(len(targets), generator=torch.Generator().manual_seed(0))
     is_train = targets < num_train_classes
     train, test = order[is_train[order]][:max_rows], order[~is_train[order]][:max_rows]
-    mean, deviation = inputs[train].mean(), inputs[train].std()
-    inputs = (inputs - mean) / deviation
+    deviation, mean = torch.std_mean(inputs[train])
     return Dataset(
         name,
         Kind.EMBEDDING,
-        inputs[train],
+        (inputs[train] - mean) / deviation,
         targets[train],
-        inputs[test],
+        (inputs[test] - mean) / deviation,
         targets[test],
         num_classes=int(targets.max()) + 1,
     )
