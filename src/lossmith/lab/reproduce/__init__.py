@@ -1,7 +1,8 @@
 """The papers' experiments, at a scale that fits the machine, and the results that they had here.
 
 To add one: write an :class:`~lossmith.lab.reproduce.experiment.Experiment` in the file of its paper, add a line below,
-and put the file that a run ends with into ``results/``.
+put the file that a run ends with into ``results/``, and make the pages of the documentation anew
+(:mod:`~lossmith.lab.reproduce.pages`).
 
 >>> find_experiment("uniloss-mnist").name
 Traceback (most recent call last):
@@ -16,6 +17,7 @@ import json
 import platform
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -32,7 +34,7 @@ from lossmith.lab.reproduce import (
     tables_map,
     uniloss,
 )
-from lossmith.lab.reproduce.experiment import Experiment, Result, read_results
+from lossmith.lab.reproduce.experiment import Experiment, Result, Verdict, read_results
 
 EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
@@ -81,12 +83,31 @@ def write_results(experiment: Experiment, scale: str, folder: Path) -> Path:
     return path
 
 
+def has_results(experiment: Experiment, scale: str) -> bool:
+    return (COMMITTED / _file_name(experiment, scale)).is_file()
+
+
 def committed_results(experiment: Experiment, scale: str) -> dict[str, Result]:
-    path = COMMITTED / _file_name(experiment, scale)
-    if not path.is_file():
-        raise ValueError(f"no result of {experiment.name} at the scale {scale} is kept; run it, without --show.")
-    results: dict[str, Result] = json.loads(path.read_text(encoding="utf8"))["results"]
+    results: dict[str, Result] = _committed(experiment, scale)["results"]
     return results
+
+
+def kept_versions(experiment: Experiment, scale: str) -> dict[str, str]:
+    """Of lossmith, torch and Python, that the committed results were made with."""
+    versions: dict[str, str] = _committed(experiment, scale)["versions"]
+    return versions
+
+
+def verdict_of(experiment: Experiment, scale: str) -> Verdict:
+    """The judgement of the committed results."""
+    return experiment.judge(scale, committed_results(experiment, scale))
+
+
+def _committed(experiment: Experiment, scale: str) -> dict[str, Any]:
+    if not has_results(experiment, scale):
+        raise ValueError(f"no result of {experiment.name} at the scale {scale} is kept; run it, without --show.")
+    content: dict[str, Any] = json.loads((COMMITTED / _file_name(experiment, scale)).read_text(encoding="utf8"))
+    return content
 
 
 def _file_name(experiment: Experiment, scale: str) -> str:

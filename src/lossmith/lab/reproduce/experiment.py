@@ -86,6 +86,8 @@ class Experiment:
     """What each scale runs and how long that takes."""
     units: Callable[[str], Sequence[Unit]]
     judge: Callable[[str, Mapping[str, Result]], Verdict]
+    notes: str = ""
+    """What the tables do not say, in Markdown, for the page of results: why a bar is missed, what a picture shows."""
 
 
 @dataclass(frozen=True)
