@@ -7,15 +7,30 @@ from pathlib import Path
 import pytest
 
 from lossmith.lab.loss_cards import card_in_words, improvement_curve, write_page
+from lossmith.vocabulary import Kind
 from lossmith.weights import load, shipped
 
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-@pytest.mark.parametrize("name", shipped())
-@pytest.mark.parametrize("set_size", [32, 128])
-def test_falls_wherever_the_metric_rises(name: str, set_size: int) -> None:
-    curve = improvement_curve(load(name), num_sets=40, set_size=set_size, seed=1)
+SHAPES = [
+    (name, set_size, num_classes)
+    for name in shipped()
+    # a choice among classes exists from 2 on, one among the best 5 from 6 on
+    for num_classes in {Kind.BINARY: [1]}.get(load(name).kind, [6 if "top5" in name else 2, 10, 100])
+    for set_size in ([8, 32, 128, 512] if num_classes <= 10 else [128])
+]
+
+
+@pytest.mark.parametrize(("name", "set_size", "num_classes"), SHAPES)
+def test_falls_wherever_the_metric_rises(name: str, set_size: int, num_classes: int) -> None:
+    curve = improvement_curve(
+        load(name),
+        num_sets=40 if set_size * num_classes < 2000 else 8,
+        set_size=set_size,
+        num_classes=num_classes,
+        seed=1,
+    )
     is_rising = curve.values.diff() > 0
     assert is_rising.sum() > 10
     assert (curve.losses.diff()[is_rising] < 0).all()

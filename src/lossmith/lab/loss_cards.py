@@ -40,18 +40,25 @@ class Curve(NamedTuple):
 
 @torch.no_grad()
 def improvement_curve(
-    loss: ReLoss, *, num_sets: int = 100, set_size: int = 128, num_points: int = 41, reach: float = 4.0, seed: int = 0
+    loss: ReLoss,
+    *,
+    num_sets: int = 100,
+    set_size: int = 128,
+    num_classes: int = NUM_CLASSES,
+    num_points: int = 41,
+    reach: float = 4.0,
+    seed: int = 0,
 ) -> Curve:
     """Sets without any skill, whose true scores are raised from ``-reach`` to ``reach``."""
     generator = torch.Generator().manual_seed(seed)
     sets = random_predictions(
-        loss.kind, num_sets=num_sets, set_size=set_size, num_classes=NUM_CLASSES, generator=generator
+        loss.kind, num_sets=num_sets, set_size=set_size, num_classes=num_classes, generator=generator
     )
     noise = torch.randn(sets.outputs.shape, generator=generator)
     if CLASS_DIM[loss.kind] is None:
         direction = torch.where(sets.targets == 1, 1.0, -1.0)
     else:
-        direction = torch.nn.functional.one_hot(sets.targets, NUM_CLASSES).float()
+        direction = torch.nn.functional.one_hot(sets.targets, num_classes).float()
     metric = find_metric(loss.card.metric)
     raised = torch.linspace(-reach, reach, num_points)
     points = [noise + amount * direction for amount in raised]

@@ -44,10 +44,14 @@ class Variant:
     hidden: tuple[int, ...] = ()
     """Of the paper's network, whose input is the probability of the true class; none: the default surrogate."""
     is_approximation: bool = False
+    floor: float = 0.04
+    """Of the default surrogate: no sharper than this."""
     gradient_penalty: float = 0.0
     is_penalty_signed: bool = True
     taught_by: str = "digits"
     num_steps: int = 400
+    label_noise: float = 0.0
+    """Share of labels of the models' rows that are drawn at random."""
     seed: int = 0
 
 
@@ -66,6 +70,7 @@ def learned_surrogate(variant: Variant, folder: Path, *, num_rows: int) -> Surro
             Kind.MULTICLASS,
             feature="probability" if variant.hidden else "margin",
             hidden=list(variant.hidden),
+            floor=variant.floor,
             is_penalty_signed=variant.is_penalty_signed,
         )
     generator = torch.Generator().manual_seed(variant.seed)
@@ -108,7 +113,7 @@ def _steps(variant: Variant, is_smoke: bool, folder: Path) -> Generator[float, N
             learned = AlternatingReLoss(copy, METRIC, gradient_penalty=variant.gradient_penalty)
         return learned if variant.use == "alone" else combine(compared_loss("ce", Kind.MULTICLASS), learned)
 
-    task = SMOKE_TASK if is_smoke else TASK
+    task = replace(SMOKE_TASK if is_smoke else TASK, label_noise=variant.label_noise)
     choosing = range(FIRST_CHOOSING_SEED, FIRST_CHOOSING_SEED + (1 if is_smoke else 2))
     validation = {}
     for rate in (0.06,) if is_smoke else (0.02, 0.06, 0.2):
@@ -183,6 +188,7 @@ PENALTIES = {
     },
     "default": DEFAULT,
 }
+FLOORS = (0.003, 0.01, 0.04, 0.1, 0.3, 1.0)
 CAPACITIES = {
     "4": (4,),
     "8 8": (8, 8),
@@ -265,6 +271,15 @@ ABLATIONS = (
                 0.0,
             )
         ],
+    ),
+    _ablation(
+        "reloss-sharpness",
+        "How sharp the loss may be, on models of which 30 % of the labels are wrong (not in the paper).",
+        {
+            "ce": replace(CE, label_noise=0.3),
+            **{f"floor {floor:g}": replace(DEFAULT, floor=floor, label_noise=0.3) for floor in FLOORS},
+        },
+        lambda results: [Bar("lead of floor 0.04 over ce, points", _lead(results, "floor 0.04", "ce"), 0.0)],
     ),
 )
 
