@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -28,7 +29,8 @@ def test_a_run_ends_with_a_verdict_lines_of_python_and_a_report(run: Run) -> Non
     result = run(*command)
     assert (result.code, result.err) == (0, "")
     lines = result.out.splitlines()
-    assert lines[0].endswith("ce (1 losses)")  # plain lines: nobody watches
+    assert re.match(r" +\d+%  ce\b", lines[0])  # plain lines: nobody watches
+    assert re.match(r" +\d+%  smooth_ap: ap \d+\.\d+ ± \d+\.\d+ [+-]\d+\.\d+ ± \d+\.\d+", lines[1])
     table = next(number for number, line in enumerate(lines) if line.startswith("loss "))
     assert {line.split()[0] for line in lines[table + 1 : table + 4]} == {"ce", "ce_again", "smooth_ap"}
     assert any(line.startswith("Use ") for line in lines)
@@ -90,7 +92,7 @@ def test_ctrl_c_of_a_real_process(tmp_path: Path) -> None:
     command = [lossmith, "compare", *map(str, DIGITS), "--metric", "auc", *of_two_runs]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
     assert process.stdout is not None
-    assert "ce (1 losses)" in process.stdout.readline()
+    assert "%  ce" in process.stdout.readline()
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130
@@ -143,3 +145,6 @@ def test_mistakes(run: Run) -> None:
     assert "there is no loss 'focl'" in run("compare", *DIGITS, "--metric", "ap", "--losses", "focl").sentence
     assert "there is no model 'gpt'" in run("compare", *DIGITS, "--metric", "ap", "--model", "gpt").sentence
     assert "goes with a table" in run("compare", "digits", "--target", "y", "--metric", "accuracy").sentence
+    Path("pets.csv").write_bytes(bytes(range(256)))
+    assert "did you mean pets.csv" in run("compare", "pets", "--target", "y", "--metric", "f1").sentence
+    assert "pets.csv cannot be read" in run("compare", "pets.csv", "--target", "y", "--metric", "f1").sentence

@@ -27,9 +27,18 @@ def written(path: Path, columns: dict[str, Sequence[str]], *, delimiter: str = "
 def test_columns_of_all_sorts(tmp_path: Path) -> None:
     kinds = ["cat", "dog", "", "cow"] * 10
     path = written(
-        tmp_path / "pets.csv", {"age": ["", *AGES[1:]], "kind": kinds, "name": [f"n{k}" for k in range(40)], "ill": ILL}
+        tmp_path / "pets.csv",
+        {
+            "id": [str(k) for k in range(40)],
+            "age": ["", *AGES[1:]],
+            "kind": kinds,
+            "name": [f"n{k}" for k in range(40)],
+            "ill": ILL,
+        },
     )
-    pool = read_table(path, target="ill")
+    with pytest.warns(UserWarning, match="(id counts the rows|name has another word in nearly every row)") as warned:
+        pool = read_table(path, target="ill")
+    assert len(warned) == 2
     assert (pool.name, pool.kind, pool.classes) == ("pets", Kind.BINARY, ("no", "yes"))
     assert pool.columns == ("age", "age is missing", "kind=cat", "kind=cow", "kind=dog", "kind=is missing")
     assert pool.targets[:4].tolist() == [0, 1, 0, 0]
@@ -111,6 +120,8 @@ def test_mistakes_are_named(tmp_path: Path, columns: dict[str, Sequence[str]], t
     [
         ("a.txt", "a,b\n1,2\n", "files that end in .csv"),
         ("a.csv", "a,b\n", "no rows below its header"),
+        ("a.csv", "", "a.csv is empty"),
+        ("a.csv", "a,b\n1,2\n", "a has 1 row with a b; 30 are the least"),
         ("a.csv", "a,a\n1,2\n", "more than one column called 'a'"),
         ("a.csv", "a,b\n1,2\n1\n", "line 3 has 1 cells, and the header 2"),
     ],

@@ -18,7 +18,7 @@ import typer
 
 from lossmith import __version__
 from lossmith.cli.align import align
-from lossmith.cli.compare import compare
+from lossmith.cli.compare import STOPPED, compare
 from lossmith.cli.console import show_warning
 from lossmith.cli.data import list_datasets, make_predictions
 from lossmith.cli.demo import demo
@@ -84,6 +84,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     warnings.showwarning = show_warning
     try:
         sys.exit(app(arguments, prog_name="lossmith", standalone_mode=False))
+    except KeyboardInterrupt:
+        sys.exit(STOPPED)
     except Exception as error:
         sentence = _sentence(error)
         if sentence is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.console import Console, Group
 from rich.live import Live
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 from typer import Argument, Exit, Option
@@ -23,6 +24,7 @@ from lossmith.cli.console import is_watched, print_json, print_table, spinner
 if TYPE_CHECKING:
     from lossmith.lab.comparing import Comparison
     from lossmith.lab.comparing.asking import News
+    from lossmith.lab.comparing.comparison import Row, Scale
     from lossmith.lab.comparing.insights import Help
 
 STOPPED = 130
@@ -82,7 +84,7 @@ def compare(
     news = answer_steps(
         settings, pool, chosen, folder, budget=seconds, with_insights=insights, command=("lossmith", *sys.argv[1:])
     )
-    comparison, is_stopped = follow(news, is_quiet=as_json)
+    comparison, is_stopped = follow(news, is_quiet=as_json, budget=seconds)
     report_comparison(comparison, folder, as_json=as_json)
     if is_stopped:
         print(f"Stopped. What is done is kept in {folder}: the same command goes on.", file=sys.stderr)
@@ -101,48 +103,71 @@ def _file_name(name: str) -> str:
     return re.sub(r"[^\w.-]+", "-", Path(name).stem).strip("-") or "data"
 
 
-def follow(all_news: Iterator[News], *, is_quiet: bool = False) -> tuple[Comparison, bool]:
+def follow(all_news: Iterator[News], *, is_quiet: bool = False, budget: float | None = None) -> tuple[Comparison, bool]:
     """Show what comes in; gives what was known at the end, and whether that was Ctrl-C."""
     news = next(all_news)
+    clock = Clock(news.share, budget)
     try:
         with _display(is_quiet) as show:
-            show(news)
+            show(news, clock.left(news.share))
             for news in all_news:
-                show(news)
+                show(news, clock.left(news.share))
     except KeyboardInterrupt:
         return news.comparison, True
     return news.comparison, False
 
 
+class Clock:
+    """The time left, by what has been done since the beginning; never more than the budget."""
+
+    def __init__(self, share: float, budget: float | None) -> None:
+        self.first_share, self.budget, self.start = share, budget, time.monotonic()
+
+    def left(self, share: float) -> str:
+        """In words; nothing while too little is known."""
+        passed, done = time.monotonic() - self.start, share - self.first_share
+        guesses = [] if self.budget is None else [max(self.budget - passed, 0.0)]
+        if done > 0 and passed > 1:
+            guesses.append(passed * (1 - share) / done)
+        if not guesses or share >= 1:
+            return ""
+        seconds = round(min(guesses))
+        return f"{seconds}s left" if seconds < 90 else f"{round(seconds / 60)}m left"
+
+
 @contextmanager
-def _display(is_quiet: bool) -> Iterator[Callable[[News], None]]:
+def _display(is_quiet: bool) -> Iterator[Callable[[News, str], None]]:
     """A table that fills under a bar where somebody watches; elsewhere a line for each loss that is done."""
     console = Console(stderr=True, markup=False)
     if is_quiet:
-        yield lambda news: None
+        yield lambda news, left: None
         return
     if not is_watched(console):
         yield _say
         return
-    columns = (BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    columns = (BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), TextColumn("{task.fields[left]}"))
     bar = Progress(TextColumn("{task.description}", markup=False), *columns, console=console)
-    task = bar.add_task("", total=1.0)
+    task = bar.add_task("", total=1.0, left="")
     with Live(bar, console=console, transient=True, refresh_per_second=8) as live:
 
-        def show(news: News) -> None:
-            bar.update(task, completed=news.share, description=news.what.partition(" ")[0] or "starting")
+        def show(news: News, left: str) -> None:
+            what = news.what.partition(" explore")[0].partition(" confirm")[0].rpartition(", ")[2]
+            bar.update(task, completed=news.share, description=what or "starting", left=left)
             live.update(Group(_live_table(news.comparison), bar) if news.comparison.table else bar)
 
         yield show
 
 
-def _say(news: News) -> None:
+def _say(news: News, left: str) -> None:
     if not news.is_new:
         return
-    done = {trial.recipe for trial in news.comparison.trials}
-    latest = news.comparison.trials[-1]
-    wave = "fresh seeds" if latest.is_confirmation else f"{len(done)} losses"
-    print(f"{news.share:4.0%}  {latest.recipe} ({wave})", flush=True)
+    comparison, latest = news.comparison, news.comparison.trials[-1]
+    rows = comparison.confirmation if latest.is_confirmation else comparison.table
+    said = f"{news.share:4.0%}  {latest.recipe}{' on fresh seeds' * latest.is_confirmation}"
+    for row in rows:
+        if row.recipe == latest.recipe:
+            said += f": {comparison.settings.metric} {' '.join(cells_of(comparison, row)[1:3])}"
+    print(f"{said}, {left}" if left else said, flush=True)
 
 
 def _live_table(comparison: Comparison) -> Table:
@@ -162,9 +187,13 @@ def columns_of(comparison: Comparison) -> tuple[str, ...]:
 
 
 def rows_of(comparison: Comparison) -> list[tuple[str, ...]]:
+    return [cells_of(comparison, row) for row in comparison.table]
+
+
+def cells_of(comparison: Comparison, row: Row) -> tuple[str, ...]:
     from lossmith.lab.comparing.comparison import cells
 
-    return [cells(row) for row in comparison.table]
+    return cells(row, comparison.scale)
 
 
 def report_comparison(comparison: Comparison, folder: Path, *, as_json: bool) -> None:
@@ -196,7 +225,7 @@ def report_comparison(comparison: Comparison, folder: Path, *, as_json: bool) ->
         print_table(title, columns_of(comparison), rows_of(comparison))
         print()
     print(comparison.verdict)
-    for sentence in helps_in_words(helps):
+    for sentence in helps_in_words(helps, comparison.scale):
         print(sentence)
     if comparison.table:
         print("\n" + "\n".join(f"    {line}" for line in comparison.snippet().splitlines()))
@@ -204,10 +233,10 @@ def report_comparison(comparison: Comparison, folder: Path, *, as_json: bool) ->
         print(f"\nReport: {page}")
 
 
-def helps_in_words(helps: Sequence[Help]) -> list[str]:
+def helps_in_words(helps: Sequence[Help], scale: Scale) -> list[str]:
     """What was tried beside losses, the most helpful first."""
     if not helps:
         return []
     ordered = sorted(helps, key=lambda each: -each.gain.mean)
-    said = [f"{each.what} {100 * each.gain.mean:+.2f} ± {100 * each.gain.standard_error:.2f}" for each in ordered]
-    return [f"For comparison, with cross-entropy: {'; '.join(said)} points."]
+    said = "; ".join(f"{each.what} {scale.gain(each.gain)}" for each in ordered)
+    return [f"For comparison, with cross-entropy: {said}{' points' if scale.factor == 100 else ''}."]

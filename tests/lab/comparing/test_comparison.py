@@ -90,7 +90,19 @@ def test_the_candidate_is_chosen_on_validation_rows() -> None:
     worse = [*runs("ce", 0.0), *runs("soft_f1", 0.05, validation_gain=-0.1)]
     comparison = Comparison(SETTINGS, True, tuple(worse))
     assert comparison.candidate == "ce"
-    assert comparison.verdict.startswith("Use cross-entropy: of 2 losses none was better")
+    assert comparison.verdict.startswith("Use cross-entropy: soft_f1 was not better on the validation rows")
+    (least,) = (row for row in Comparison(SETTINGS, True, tuple(runs("ce", 0.0))).table)
+    assert least.recipe == "ce"
+    assert Comparison(SETTINGS, True, tuple(runs("ce", 0.0))).verdict.startswith("Nothing can be said yet")
+
+
+def test_a_metric_of_ones_own_is_shown_as_it_is() -> None:
+    money = replace(SETTINGS, metric="profit")
+    comparison = Comparison(money, True, tuple(EXPLORED))
+    assert cells(comparison.table[0], comparison.scale)[:3] == ("soft_f1", "0.6500 ± 0.0150", "+0.0500 ± 0.0029")
+    assert "+0.0500 ± 0.0029 of profit against" in comparison.verdict
+    rich = [replace(each, test=20_000 * each.test) for each in EXPLORED]
+    assert Comparison(money, True, tuple(rich)).scale.plain(13_000.4) == "13000"
 
 
 def test_the_control_is_no_candidate() -> None:
@@ -129,7 +141,10 @@ def test_saved_and_loaded(tmp_path: Path) -> None:
     comparison = Comparison(SETTINGS, True, tuple(EXPLORED), is_complete=False)
     comparison.save(tmp_path / "new")
     assert load_comparison(tmp_path / "new") == comparison
-    assert "time was up" in comparison.verdict
+    assert comparison.verdict.endswith("(not yet confirmed). The time was up, and not everything was run.")
+    cut = replace(comparison, trials=(*runs("ce", 0.0), *runs("soft_f1", 0.0, validation_gain=-0.1)))
+    assert cut.verdict.startswith("So far, use cross-entropy: soft_f1 was not better")
+    assert cut.verdict.endswith("The time was up, and ce_again, traced had no turn.")
     with pytest.raises(ValueError, match="is not there"):
         load_comparison(tmp_path)
     assert "<table>" in comparison._repr_html_()

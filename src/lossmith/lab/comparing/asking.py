@@ -108,8 +108,12 @@ def read_data(data: str | os.PathLike[str], *, target: str | None = None, positi
         from lossmith.lab.datasets.table_file import read_table
 
         return read_table(path, target=target)
+    if str(data) not in DATASETS and target is not None:
+        beside = [each.name for each in sorted(path.parent.glob(f"{path.name}.*"))]
+        hint = f"did you mean {beside[0]}?" if beside else "a table in a file works (table.csv)."
+        raise ValueError(f"there is no file {data}; {hint}")
     if target is not None:
-        raise ValueError(f"a target column goes with a table in a file; {data} is no file, and knows its target.")
+        raise ValueError(f"a target column goes with a table in a file; {data} is a data set, and knows its target.")
     dataset = find_dataset(str(data)).load(None)
     return pool_of(dataset if positive_class is None else one_against_rest(dataset, positive_class))
 

@@ -27,6 +27,28 @@ MATTERS = 0.002
 
 
 @dataclass(frozen=True)
+class Scale:
+    """How values of a metric are written. Those with a name are shares, and shown as points of a hundred."""
+
+    factor: float = 100
+    digits: int = 2
+    unit: str = "points of "
+    """Before the metric's name, behind a difference."""
+
+    def plain(self, value: float) -> str:
+        return f"{self.factor * value:.{self.digits}f}"
+
+    def signed(self, value: float) -> str:
+        return f"{self.factor * value:+.{self.digits}f}"
+
+    def gain(self, paired: Paired) -> str:
+        return f"{self.signed(paired.mean)} ± {self.plain(paired.standard_error)}"
+
+
+POINTS = Scale()
+
+
+@dataclass(frozen=True)
 class Row:
     """One loss: the metric on test rows of models chosen on validation rows, one for each seed."""
 
@@ -66,6 +88,14 @@ class Comparison:
         """Fresh seeds, for the candidate of the exploration and what it is measured against."""
         return self._rows(is_confirmation=True)
 
+    @cached_property
+    def scale(self) -> Scale:
+        """A metric of the user's own may be money: it is shown as it is."""
+        if self.settings.metric in METRICS:
+            return POINTS
+        largest = max((abs(row.mean) for row in self.table), default=0.0)
+        return Scale(1, 4 if largest < 10 else 2 if largest < 1000 else 0, "of ")
+
     @property
     def candidate(self) -> str:
         """The loss that was best on validation rows while exploring, the reference included."""
@@ -94,24 +124,41 @@ class Comparison:
     def verdict(self) -> str:
         """One sentence or two."""
         row, metric = self.evidence, self.settings.metric
-        if row is None:
-            return "Nothing can be said yet: cross-entropy and another loss on two seeds are the least."
-        cut_short = "" if self.is_complete else " The time was up before every loss had its turn."
+        others = [each.recipe for each in self.table if each.recipe not in (REFERENCE, CONTROL)]
+        if row is None or not others:
+            more = "" if self.is_complete else " The time was up before that."
+            return f"Nothing can be said yet: cross-entropy and another loss on two seeds are the least.{more}"
+        use = "Use cross-entropy" if self.is_complete else "So far, use cross-entropy"
         if row.paired is None:
+            tried = f"of {len(others)} losses none was" if len(others) > 1 else f"{others[0]} was not"
             return (
-                f"Use cross-entropy: of {len(self.table)} losses none was better on the validation rows than tuned "
-                f"cross-entropy ({row.num_seeds} seeds, {metric}).{cut_short}"
+                f"{use}: {tried} better on the validation rows than tuned cross-entropy "
+                f"({row.num_seeds} seeds, {metric}).{self._what_is_open()}"
             )
-        gain = f"{100 * row.paired.mean:+.2f} ± {100 * row.paired.standard_error:.2f} points of {metric}"
+        gain = f"{self.scale.gain(row.paired)} {self.scale.unit}{metric}"
         where = (
-            f"on {row.num_seeds} fresh seeds" if self.is_confirmed else f"on the {row.num_seeds} seeds it was found on"
+            f"on {row.num_seeds} fresh seeds"
+            if self.is_confirmed
+            else f"on the {row.num_seeds} seeds it was found on (not yet confirmed)"
         )
         if self.best() == REFERENCE:
             return (
-                f"Use cross-entropy: {row.recipe} was ahead on the validation rows, but not beyond noise {where} "
-                f"({gain}).{cut_short}"
+                f"{use}: {row.recipe} was ahead on the validation rows, but not beyond noise {where} "
+                f"({gain}).{self._what_is_open()}"
             )
-        return f"Use {row.recipe}: {gain} against tuned cross-entropy, {where}.{cut_short}"
+        p = row.paired.p if self.is_confirmed else row.p_corrected
+        return (
+            f"Use {row.recipe}: {gain} against tuned cross-entropy ({_p_in_words(p)}), {where}.{self._what_is_open()}"
+        )
+
+    def _what_is_open(self) -> str:
+        """What a run that was cut short has not measured."""
+        if self.is_complete:
+            return ""
+        seen = {row.recipe for row in self.table}
+        unseen = [name for name in dict.fromkeys(self.settings.losses) if name not in seen]
+        missing = f"{', '.join(unseen)} had no turn" if unseen else "not everything was run"
+        return f" The time was up, and {missing}."
 
     def snippet(self) -> str:
         """The lines of Python that use the recommended loss."""
@@ -136,11 +183,11 @@ class Comparison:
         return path
 
     def _repr_html_(self) -> str:
-        head = "".join(
-            f"<th>{name}</th>" for name in ("loss", self.settings.metric, "against ce", "p", "rank", "ms/step")
-        )
+        names = ("loss", self.settings.metric, "against ce", "p", "rank", "ms/step")
+        head = "".join(f"<th>{html.escape(name)}</th>" for name in names)
         body = "".join(
-            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells(row)) + "</tr>" for row in self.table
+            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells(row, self.scale)) + "</tr>"
+            for row in self.table
         )
         return f"<p>{html.escape(self.verdict)}</p><table><tr>{head}</tr>{body}</table>"
 
@@ -254,11 +301,15 @@ def warnings_of(trials: Sequence[Trial], picked: Sequence[Trial], *, higher_is_b
     return tuple(dict.fromkeys(warnings))
 
 
-def cells(row: Row) -> tuple[str, ...]:
-    """A row in words, points of a hundred."""
-    against = "" if row.paired is None else f"{100 * row.paired.mean:+.2f} ± {100 * row.paired.standard_error:.2f}"
+def _p_in_words(p: float | None) -> str:
+    return "p < 0.001" if p is None or p < 0.001 else f"p = {p:.3f}" if p < 0.01 else f"p = {p:.2f}"
+
+
+def cells(row: Row, scale: Scale = POINTS) -> tuple[str, ...]:
+    """A row in words."""
+    against = "" if row.paired is None else scale.gain(row.paired)
     p = "" if row.p_corrected is None else f"{row.p_corrected:.3f}"
-    value = f"{100 * row.mean:.2f} ± {100 * row.deviation:.2f}"
+    value = f"{scale.plain(row.mean)} ± {scale.plain(row.deviation)}"
     return row.recipe, value, against, p, f"{row.rank:.1f}", f"{1000 * row.seconds_per_step:.2f}"
 
 

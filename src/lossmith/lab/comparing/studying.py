@@ -11,7 +11,7 @@ import json
 import math
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 FIRST_FRESH_SEED = 10_000
 FILE_NAME = "trials.db"
 MAX_WIDENINGS = 2
+# the reference, its control and the candidate
+NUM_CONFIRMED = 3
 MIN_ROWS_OF_NETWORK = 2_000
 
 
@@ -97,7 +99,11 @@ def compare_steps(
         finished |= new
         plan = planned(settings, pool, metric, [trial for of_unit in finished.values() for trial in of_unit])
         open_units = [unit for unit in plan if unit.key not in finished]
-        share = 1 - len(open_units) / len(plan)
+        sizes = {unit.key: _size(unit, finished, settings) for unit in plan}
+        # fresh seeds are still to come, most likely
+        to_come = 0.0 if any(unit.is_confirmation for unit in plan) else NUM_CONFIRMED * sizes[plan[0].key]
+        whole = sum(sizes.values()) + (to_come if open_units and settings.with_confirmation else 0.0)
+        share = 1 - (whole - sum(sizes[key] for key in finished if key in sizes)) / whole if open_units else 1.0
         yield Progress(", ".join(new), share, tuple(trial for of_unit in new.values() for trial in of_unit))
         if not open_units:
             return
@@ -110,7 +116,17 @@ def compare_steps(
             if budget is not None and time.monotonic() - start > budget:
                 study.tell(kept, state=_failed())
                 return
-            yield Progress(unit.key, share + part / len(plan))
+            yield Progress(unit.key, share + part * sizes[unit.key] / whole)
+
+
+def _size(unit: Unit, finished: Mapping[str, Sequence[Trial]], settings: Settings) -> float:
+    """About the time that it takes: the seconds of the runs of this loss so far, or of all."""
+    known = [trial for of_unit in finished.values() for trial in of_unit]
+    seconds = [trial.seconds_per_step for trial in known if trial.recipe == unit.recipe]
+    seconds = seconds or [trial.seconds_per_step for trial in known] or [1.0]
+    num_runs = len(unit.rates) * len(RECIPES[unit.recipe].variants) * settings.num_seeds
+    # a stack of few runs takes longer for each
+    return statistics.mean(seconds) * (num_runs + settings.num_seeds)
 
 
 def planned(settings: Settings, pool: Pool, metric: Metric, trials: Sequence[Trial]) -> list[Unit]:
@@ -119,10 +135,9 @@ def planned(settings: Settings, pool: Pool, metric: Metric, trials: Sequence[Tri
     _check(names, metric)
     rates = grid(model_for(settings, pool), settings.num_trials)
     explored = [trial for trial in trials if not trial.is_confirmation]
-    units = []
-    for name in names:
-        units.append(Unit(name, rates, False))
-        units += [Unit(name, (rate,), False) for rate in _wider(name, rates, explored, metric)]
+    # every loss has its turn before any is given more rates: a budget may end it all at any time
+    units = [Unit(name, rates, False) for name in names]
+    units += [Unit(name, (rate,), False) for name in names for rate in _wider(name, rates, explored, metric)]
     if not settings.with_confirmation or {trial.recipe for trial in explored} < set(names):
         return units
     candidate = find_candidate(explored, higher_is_better=metric.higher_is_better)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import csv
 import difflib
 import math
+import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -62,7 +63,8 @@ def pool_of_columns(name: str, columns: Mapping[str, Cells], *, target: str | No
     is_kept = [not _is_missing(cell) for cell in columns[target]]
     num_rows = sum(is_kept)
     if num_rows < MIN_ROWS:
-        raise ValueError(f"{name} has {num_rows} rows with a {target}; {MIN_ROWS} are the least to train and judge on.")
+        rows = "1 row" if num_rows == 1 else f"{num_rows} rows"
+        raise ValueError(f"{name} has {rows} with a {target}; {MIN_ROWS} are the least to train and judge on.")
     labels, classes = _classes(name, target, [cell for cell, keep in zip(columns[target], is_kept) if keep])
     names, parts = list[str](), list[NDArray[np.float32]]()
     for column, cells in columns.items():
@@ -97,16 +99,16 @@ def check_metric_fits(pool: Pool, kind: Kind, metric_name: str) -> None:
 
 
 def _read_csv(path: Path) -> dict[str, list[str]]:
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        sample = file.read(65536)
-        file.seek(0)
-        try:
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            sample = file.read(65536)
+            file.seek(0)
             rows = list(csv.reader(file, delimiter="\t" if path.suffix == ".tsv" else _delimiter(sample)))
-        except (csv.Error, UnicodeDecodeError) as error:
-            raise ValueError(f"{path.name} cannot be read as a table: {error}.") from None
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise ValueError(f"{path.name} cannot be read as a table: {error}.") from None
     rows = [row for row in rows if row]
     if len(rows) < 2:
-        raise ValueError(f"{path.name} has no rows below its header.")
+        raise ValueError(f"{path.name} has no rows below its header." if rows else f"{path.name} is empty.")
     header, *body = rows
     twice = [name for name, count in Counter(header).items() if count > 1]
     if twice:
@@ -144,7 +146,7 @@ def _check_target(name: str, columns: Mapping[str, Cells], target: str | None) -
         return list(columns)[-1]
     if target not in columns:
         nearest = difflib.get_close_matches(target, columns, n=1, cutoff=0.0)[0]
-        shown = ", ".join(list(columns)[:12]) + (", ..." if len(columns) > 12 else "")
+        shown = ", ".join(list(columns)[:12]) + (" and others" if len(columns) > 12 else "")
         raise ValueError(f"{name} has no column {target!r}; did you mean {nearest!r}? Columns: {shown}.")
     return target
 
@@ -176,6 +178,10 @@ def _features(name: str, column: str, cells: Cells) -> list[tuple[str, NDArray[n
     numbers = _numbers(cells)
     if numbers is not None:
         finite = numbers[~np.isnan(numbers)]
+        if _counts_the_rows(numbers):
+            # in a file that is sorted by its target it would even give the target away
+            warnings.warn(f"{column} counts the rows of {name}: an id, which is left out.", stacklevel=2)
+            return []
         parts = [(column, numbers.astype(np.float32))] if len(np.unique(finite)) > 1 else []
         is_missing = np.isnan(numbers)
         if is_missing.any() and not is_missing.all():
@@ -185,7 +191,8 @@ def _features(name: str, column: str, cells: Cells) -> list[tuple[str, NDArray[n
     words = ["is missing" if _is_missing(cell) else _word(cell) for cell in cells]
     counts = Counter(words)
     if len(counts) > 0.5 * len(words) and len(counts) > MAX_CATEGORIES:
-        return []  # another word in nearly every row: a name or an id, from which nothing can be learned
+        warnings.warn(f"{column} has another word in nearly every row of {name}: it is left out.", stacklevel=2)
+        return []  # a name or an id, from which nothing can be learned
     kept = [word for word, count in counts.most_common(MAX_CATEGORIES) if count >= MIN_ROWS_OF_CATEGORY]
     coded = np.array([word if word in kept else "other" for word in words])
     return [(f"{column}={word}", (coded == word).astype(np.float32)) for word in sorted(set(coded.tolist()))][
@@ -238,6 +245,13 @@ def _word(cell: Any) -> str:
     if number is not None and not math.isnan(number) and number.is_integer():
         return str(int(number))
     return str(cell).strip()
+
+
+def _counts_the_rows(numbers: NDArray[np.float64]) -> bool:
+    """The numbers from one to another, each once."""
+    if len(numbers) < MIN_ROWS or np.isnan(numbers).any() or not _are_whole(numbers):
+        return False
+    return bool((np.diff(np.sort(numbers)) == 1).all())
 
 
 def _are_whole(numbers: NDArray[np.float64]) -> bool:

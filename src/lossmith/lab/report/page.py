@@ -16,7 +16,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from lossmith.lab.comparing.comparison import Comparison, Row, load_comparison
+from lossmith.lab.comparing.comparison import Comparison, Row, Scale, load_comparison
 from lossmith.lab.comparing.insights import Help, Insights, read_insights
 from lossmith.lab.comparing.recipes import RECIPES
 from lossmith.lab.comparing.records import CONTROL, REFERENCE
@@ -36,7 +36,10 @@ RUN_FILE = "run.json"
 COLUMNS = (
     ("loss", "what the models were trained with"),
     ("{metric}", "mean over seeds on test rows ± standard deviation"),
-    ("against ce", "paired difference from tuned cross-entropy ± its standard error, in points; more is better"),
+    (
+        "against ce",
+        "difference from tuned cross-entropy, seed by seed, ± its standard error; more is better",
+    ),
     ("p", "two-sided paired t-test, corrected for the number of losses (Holm)"),
     ("wins", "seeds on which it beat cross-entropy"),
     ("rank", "among all losses, averaged over seeds; 1 is best"),
@@ -140,7 +143,7 @@ def _run(run: Run, number: int) -> dict[str, Any]:
         "higher_is_better": comparison.higher_is_better,
         "verdict": comparison.verdict,
         "facts": _headline(comparison),
-        "helps": [_help(each) for each in run.insights.helps],
+        "helps": [_help(each, comparison.scale) for each in run.insights.helps],
         "snippet": comparison.snippet(),
         "note": _note(comparison, has_fresh=comparison.is_confirmed),
         "columns": [
@@ -164,14 +167,16 @@ def _sorted_at_first(place: int, comparison: Comparison) -> str:
 def _headline(comparison: Comparison) -> list[dict[str, str]]:
     rows = comparison.confirmation if comparison.is_confirmed else comparison.table
     reference = next((row for row in rows if row.recipe == REFERENCE), None)
-    row = comparison.evidence
+    row, scale = comparison.evidence, comparison.scale
     facts = []
     if reference is not None:
-        facts.append(("tuned cross-entropy", _percent(reference.mean)))
+        facts.append(("tuned cross-entropy", scale.plain(reference.mean)))
     if row is not None and row.paired is not None:
-        facts.append((row.recipe, _percent(row.mean)))
-        facts.append(("difference, points", _signed(row.paired.mean)))
-        facts.append(("95 % interval", _range(row.paired)))
+        facts.append((row.recipe, scale.plain(row.mean)))
+        facts.append(
+            ("difference, points" if scale.factor == 100 else "difference", _minus(scale.signed(row.paired.mean)))
+        )
+        facts.append(("95 % interval", _range(row.paired, scale)))
         facts.append(("fresh seeds won" if comparison.is_confirmed else "seeds won", _wins(row.paired)))
     return [{"what": what, "value": value} for what, value in facts]
 
@@ -188,20 +193,20 @@ def _note(comparison: Comparison, *, has_fresh: bool) -> str:
 
 
 def _row(row: Row, comparison: Comparison) -> dict[str, Any]:
-    paired, points = row.paired, _signed
+    paired, scale = row.paired, comparison.scale
     tone = ""
     if paired is not None and row.recipe != CONTROL:
         tone = _tone(paired)
     mark = {REFERENCE: "reference", CONTROL: "control"}.get(row.recipe, "")
     cells: list[dict[str, Any]] = [
         {"value": row.recipe, "text": row.recipe, "tip": RECIPES[row.recipe].what if row.recipe in RECIPES else ""},
-        {"value": row.mean, "text": f"{_percent(row.mean)} ± {100 * row.deviation:.2f}"},
+        {"value": row.mean, "text": f"{scale.plain(row.mean)} ± {scale.plain(row.deviation)}"},
         {"value": "", "text": ""}
         if paired is None
         else {
             "value": paired.mean,
-            "text": f"{points(paired.mean)} ± {100 * paired.standard_error:.2f}",
-            "below": _range(paired),
+            "text": _minus(scale.gain(paired)),
+            "below": _range(paired, scale),
             "tone": tone,
         },
         {"value": "", "text": ""}
@@ -301,13 +306,9 @@ def _word(value: object) -> str:
     return {"None": "no limit", "True": "yes", "False": "no"}.get(str(value), str(value))
 
 
-def _help(tried: Help) -> dict[str, str]:
-    gain = tried.gain
-    return {
-        "what": tried.what,
-        "gain": f"{_signed(gain.mean)} ± {100 * gain.standard_error:.2f} points",
-        "tone": _tone(gain),
-    }
+def _help(tried: Help, scale: Scale) -> dict[str, str]:
+    points = " points" if scale.factor == 100 else ""
+    return {"what": tried.what, "gain": f"{_minus(scale.gain(tried.gain))}{points}", "tone": _tone(tried.gain)}
 
 
 def _tone(paired: Paired) -> str:
@@ -315,18 +316,14 @@ def _tone(paired: Paired) -> str:
     return "good" if low > 0 else "bad" if high < 0 else ""
 
 
-def _range(paired: Paired) -> str:
+def _range(paired: Paired, scale: Scale) -> str:
     low, high = interval_of(paired)
-    return f"{_signed(low)} to {_signed(high)}"
+    return _minus(f"{scale.signed(low)} to {scale.signed(high)}")
 
 
 def _wins(paired: Paired) -> str:
     return f"{paired.num_wins:g} of {paired.num_pairs}"
 
 
-def _percent(value: float) -> str:
-    return f"{100 * value:.2f}"
-
-
-def _signed(value: float) -> str:
-    return f"{100 * value:+.2f}".replace("-", "−")
+def _minus(number: str) -> str:
+    return number.replace("-", "−")

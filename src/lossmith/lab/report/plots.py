@@ -97,13 +97,14 @@ def plot_differences(comparison: Comparison) -> str:
     axes = plain(figure.subplots())
     axes.axvline(0, color=TEXT, linewidth=1)
     for height, row in enumerate(rows):
-        _interval(axes, height + (0.14 if row.recipe in fresh else 0.0), row, marker="o")
+        factor = comparison.scale.factor
+        _interval(axes, height + (0.14 if row.recipe in fresh else 0.0), row, factor, marker="o")
         if row.recipe in fresh:
-            _interval(axes, height - 0.2, fresh[row.recipe], marker="D")
+            _interval(axes, height - 0.2, fresh[row.recipe], factor, marker="D")
     axes.set_yticks(range(len(rows)), [row.recipe for row in rows])
     axes.set_ylim(-0.7, len(rows) - 0.3)
     axes.grid(axis="y", visible=False)
-    axes.set_xlabel(f"points of {comparison.settings.metric} better than tuned cross-entropy")
+    axes.set_xlabel(f"{comparison.scale.unit}{comparison.settings.metric} better than tuned cross-entropy".strip())
     return as_svg(figure, "Paired differences from tuned cross-entropy, with 95 % intervals")
 
 
@@ -115,14 +116,14 @@ def interval_of(paired: Paired) -> tuple[float, float]:
     return paired.mean - reach, paired.mean + reach
 
 
-def _interval(axes: Axes, height: float, row: Row, *, marker: str) -> None:
+def _interval(axes: Axes, height: float, row: Row, factor: float, *, marker: str) -> None:
     paired = row.paired
     if paired is None:
         return
     low, high = interval_of(paired)
     colour = GOOD if low > 0 else BAD if high < 0 else MUTED
-    axes.plot([100 * low, 100 * high], [height, height], color=colour, linewidth=2.2, solid_capstyle="round")
-    axes.plot([100 * paired.mean], [height], marker, color=colour, markersize=5.5 if marker == "o" else 4.5)
+    axes.plot([factor * low, factor * high], [height, height], color=colour, linewidth=2.2, solid_capstyle="round")
+    axes.plot([factor * paired.mean], [height], marker, color=colour, markersize=5.5 if marker == "o" else 4.5)
 
 
 @in_page_style
