@@ -30,7 +30,7 @@ from lossmith.surrogates.tables import asinh_grid, histograms
 from lossmith.vocabulary import Kind, parse_kind
 
 LARGEST_WIDTH = 1.0
-# of the correlation of scores and targets, for a width of 1, beside average precision
+# share of a loss of ranks that the correlation of scores and targets moves, at a width of 1
 SLOPE_OF_RANKS = 0.1
 FIRST_WIDTH = 0.05
 ORDERED_KINDS = (Kind.BINARY, Kind.MULTILABEL, Kind.MULTICLASS)
@@ -167,11 +167,12 @@ def _soft_average_precision_loss(decisions: Decisions, width: Tensor) -> Tensor:
     positives_above = (is_above @ positives.unsqueeze(-1)).squeeze(-1) + 0.5
     negatives_above = (is_above @ negatives.unsqueeze(-1)).squeeze(-1)
     precision = positives_above / (positives_above + negatives_above)
-    # soft ranks are flat where classes are far apart, and there the scores' changing unit would make the loss rise
+    # soft ranks are flat where classes are far apart, and there the scores' changing unit would make the loss rise;
+    # a factor, because sets of perfect order are equal to the metric and must stay equal to the loss
     weight = positives + negatives
     share = (positives.sum(-1) / weight.sum(-1).clamp_min(1)).unsqueeze(-1)
     deviation = (share * (1 - share)).clamp_min(1e-6).sqrt().squeeze(-1)
     correlation = (mean_of_kept(scores, positives) - mean_of_kept(scores, negatives)) * deviation
-    losses = mean_of_kept(1 - precision, positives) + SLOPE_OF_RANKS * width * (1 - correlation)
+    losses = mean_of_kept(1 - precision, positives) * (1 + SLOPE_OF_RANKS * width * (1 - correlation))
     is_defined = (positives.sum(-1) > 0) & (negatives.sum(-1) > 0)
     return mean_of_kept(losses, is_defined.to(losses.dtype))
