@@ -109,6 +109,8 @@ def test_a_step_down_improves_the_metric(name: str, generator: torch.Generator) 
     else:
         outputs, targets = sample(metric.kind, num_sets=1, set_size=8, generator=generator)
     scores, targets = outputs[0], targets[0]
+    if metric.kind is Kind.EMBEDDING:  # identities apart from each other leave nothing to improve
+        scores = scores * 0.5 + torch.randn(scores.shape, generator=generator)
     loss = trace(name)
     before = metric.cost(scores[None], targets[None])
     for _ in range(10):
@@ -154,7 +156,7 @@ def test_gradients_are_finite(name: str, generator: torch.Generator) -> None:
 @pytest.mark.parametrize("name", METRICS)
 def test_what_is_left_out_has_no_gradient(name: str, generator: torch.Generator) -> None:
     metric = METRICS[name]
-    (outputs,), (targets,) = sample(metric.kind, num_sets=1, set_size=8, generator=generator, ignored_share=0.3)
+    (outputs,), (targets,) = sample(metric.kind, num_sets=1, set_size=12, generator=generator, ignored_share=0.3)
     gradient = gradient_of(trace(name), outputs, targets)
     is_left_out = targets == IGNORE_INDEX
     if metric.kind is Kind.HEATMAP:

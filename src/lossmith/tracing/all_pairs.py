@@ -48,14 +48,17 @@ class _AllPairs(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, scores: Tensor, gains: SwapGains, beta: float) -> Tensor:
         x = scores.to(gains.upper.dtype)
-        if x[..., -1].isinf().any():
-            # what a metric has set to minus infinity stands last and is worth nothing
-            x = x.clamp(min=float(x[x.isfinite()].amin()))
+        is_counted = None
+        if not bool((is_finite := x.isfinite()).all()):
+            # what a metric has set to infinity stands first or last, and never changes places
+            is_counted = is_finite
+            finite = x[is_finite] if bool(is_finite.any()) else x.new_zeros(1)
+            x = x.clamp(min=float(finite.amin()), max=float(finite.amax()))
         total, gradient = x.new_zeros(()), torch.zeros_like(x)
         num_classes = len(gains.upper)
         for first in range(num_classes):
             for second in range(first):
-                value, slope = _of_classes(x, gains, first, second, beta)
+                value, slope = _of_classes(x, is_counted, gains, first, second, beta)
                 total, gradient = total + value, gradient + slope
         ctx.save_for_backward(gradient.to(scores.dtype))
         return total.to(scores.dtype)
@@ -66,13 +69,17 @@ class _AllPairs(torch.autograd.Function):
         return gradient * gradients[0], None, None
 
 
-def _of_classes(x: Tensor, gains: SwapGains, first: int, second: int, beta: float) -> tuple[Tensor, Tensor]:
+def _of_classes(
+    x: Tensor, is_counted: Tensor | None, gains: SwapGains, first: int, second: int, beta: float
+) -> tuple[Tensor, Tensor]:
     """Loss and its gradient over the pairs of an item of one class and one of the other.
 
     ``O`` = 2 orders: the first class above, or the second.
     """
     labels = gains.labels
     is_upper = torch.stack((labels == first, labels == second)).to(x.dtype)
+    if is_counted is not None:
+        is_upper = is_upper * is_counted
     of_orders = gains.of_classes(first, second), gains.of_classes(second, first)
     worth_above, worth_below = (torch.stack(each) for each in zip(*of_orders))
     # a swap is worth the sum of both; [O, 2, *rows, D]: how many items, and what they are worth

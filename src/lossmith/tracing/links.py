@@ -27,7 +27,8 @@ def margin_loss(margins: Tensor, gains: Tensor, *, beta: float, num_meant: Tenso
 
     All of one shape. An option stands for ``num_meant`` of its like.
     """
-    # decisions that are worth nothing may compare infinities
+    # what a metric has set to infinity never changes places: such a decision is sure, and costs nothing
+    gains = gains.where(margins.isfinite(), 0)
     margins = margins.where(gains != 0, 0)
     losses = gains.abs() * link(F.logsigmoid(gains.sign() * margins), beta)
     return (losses if num_meant is None else losses * num_meant).sum()

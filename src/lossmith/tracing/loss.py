@@ -27,7 +27,7 @@ from lossmith.tracing.plan import Plan, find, recheck, survey
 from lossmith.tracing.recording import MetricFunction
 from lossmith.tracing.score_function import smoothed_cost
 from lossmith.tracing.table import Tables
-from lossmith.vocabulary import IGNORE_INDEX, Metric, check_predictions
+from lossmith.vocabulary import IGNORE_INDEX, Kind, Metric, check_predictions
 
 # calls between two checks of the way in which gains are found
 CALLS_BETWEEN_CHECKS = 100
@@ -90,10 +90,10 @@ class TracedLoss(nn.Module):
             raise ValueError(
                 f"trace: {type(metric).__name__} came; a Metric or a function of outputs and targets works."
             )
-        if link < 0 or memory < 0 or float(temperature) <= 0:
+        if link < 0 or memory < 0 or _as_number(temperature) <= 0:
             raise ValueError(
-                f"trace: link={link}, temperature={float(temperature)}, memory={memory} came; link and memory of 0 or "
-                "more and a temperature above 0 work."
+                f"trace: link={link}, temperature={_as_number(temperature)}, memory={memory} came; link and memory of "
+                "0 or more and a temperature above 0 work."
             )
         self.higher_is_better = higher_is_better
         self.link = link
@@ -108,18 +108,20 @@ class TracedLoss(nn.Module):
 
     def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
         wants_gradient = torch.is_grad_enabled()
+        self._check(outputs, targets)
         # gains are found by gradients; decisions and comparisons are not for autocast to round
-        if float(self.temperature) <= 0:
-            raise ValueError(f"{self}: the temperature has become {float(self.temperature):g}; above 0 works.")
         with torch.inference_mode(False), torch.enable_grad(), torch.autocast(outputs.device.type, enabled=False):
             loss = self._loss(*self._set_of(outputs, targets))
         return loss if wants_gradient else loss.detach()
 
     def explain(self, outputs: Tensor, targets: Tensor) -> Explanation:
         """Which decisions the metric takes on this set, and how their gains are found."""
+        self._check(outputs, targets)
         with torch.inference_mode(False), torch.enable_grad():
-            subject = self._subject(*self._prepared(outputs, targets))
-            return explain(subject, survey(subject, self._generator()), float(self.temperature), self.link)
+            outputs, targets = self._prepared(outputs, targets)
+            self._check_layout(outputs, targets)
+            subject = self._subject(outputs, targets)
+            return explain(subject, survey(subject, self._generator()), _as_number(self.temperature), self.link)
 
     def get_extra_state(self) -> dict[str, Any]:
         return {"num_calls": self._num_calls, "batches": [list(batch) for batch in self._batches]}
@@ -131,7 +133,7 @@ class TracedLoss(nn.Module):
 
     def extra_repr(self) -> str:
         name = self._metric.name if self._metric is not None else getattr(self._fn, "__name__", "metric")
-        return f"{name}, link={self.link}, temperature={float(self.temperature):g}, memory={self._batches.maxlen}"
+        return f"{name}, link={self.link}, temperature={_as_number(self.temperature):g}, memory={self._batches.maxlen}"
 
     def _set_of(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         outputs, targets = self._prepared(outputs, targets)
@@ -144,29 +146,40 @@ class TracedLoss(nn.Module):
             torch.cat((targets, *(truth for _, truth in earlier))),
         )
 
-    def _prepared(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    def _check(self, outputs: Tensor, targets: Tensor) -> None:
         if not (isinstance(outputs, Tensor) and outputs.is_floating_point() and outputs.dim()):
             raise ValueError(f"{self}: outputs came as {_what(outputs)}; a tensor of scores in floating point works.")
         if not isinstance(targets, Tensor):
             raise ValueError(f"{self}: targets came as {_what(targets)}; a tensor works.")
+        if _as_number(self.temperature) <= 0:
+            raise ValueError(f"{self}: the temperature has become {_as_number(self.temperature):g}; above 0 works.")
+
+    def _check_layout(self, outputs: Tensor, targets: Tensor) -> None:
+        if self._metric is not None:
+            wants_scores = not self._metric.reads_probabilities
+            check_predictions(self._metric.kind, outputs.detach(), targets, want_scores=wants_scores)
+
+    def _prepared(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Scores of 32 bits or more, without rows that are left out: these have no part in any decision."""
         if outputs.is_inference():
             outputs, targets = outputs.clone(), targets.clone()
         if outputs.dtype.itemsize < 4:
             outputs = outputs.float()
-        # rows of a function that knows nothing of IGNORE_INDEX; a Metric does
-        if self._metric is None and targets.dim() == 1 and len(targets) == len(outputs):
+        if targets.dim() == 1 and len(targets) == len(outputs):
             is_kept = targets != IGNORE_INDEX
             if not bool(is_kept.all()):
                 outputs, targets = outputs[is_kept], targets[is_kept]
         return outputs, targets
 
     def _subject(self, outputs: Tensor, targets: Tensor) -> Subject:
+        if self._metric is not None and self._metric.kind is Kind.MULTILABEL:
+            # a single label that is left out comes last in every order, infinitely far from changing places
+            outputs = outputs.masked_fill(targets == IGNORE_INDEX, -torch.inf)
         return Subject(self._fn, outputs, targets, 1 if self.higher_is_better else -1)
 
     def _loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         if not outputs.numel():
             return self._nothing_said(outputs)
-        subject = self._subject(outputs, targets)
         key = (
             outputs.shape[1:],
             targets.shape[1:],
@@ -175,15 +188,18 @@ class TracedLoss(nn.Module):
             outputs.device,
             len(outputs).bit_length(),
         )
+        if key not in self._plans:
+            self._check_layout(outputs, targets)
+        subject = self._subject(outputs, targets)
         self._num_calls += 1
         plan = self._plan(key, subject)
         if plan is None:
             return self._nothing_said(outputs)
         if plan.black_box:
             return smoothed_cost(
-                self._cost, outputs, targets, sigma=float(self.temperature), generator=self._generator()
+                self._cost, outputs, targets, sigma=_as_number(self.temperature), generator=self._generator()
             )
-        goodness, gains = find(plan, subject, float(self.temperature), self._generator(), self._tables)
+        goodness, gains = find(plan, subject, _as_number(self.temperature), self._generator(), self._tables)
         if not bool(goodness.isfinite()):
             return self._nothing_said(outputs)
         losses = [each.loss(self.temperature, self.link) for each in gains.values()]
@@ -195,11 +211,6 @@ class TracedLoss(nn.Module):
         """Of this layout of predictions; None where the metric is not defined on the first set of it."""
         plan = self._plans.get(key)
         if plan is None:
-            if self._metric is not None:
-                wants_scores = not self._metric.reads_probabilities
-                check_predictions(
-                    self._metric.kind, subject.outputs.detach(), subject.targets, want_scores=wants_scores
-                )
             value, _ = subject.run()
             if not bool(subject.goodness(value).isfinite()):
                 return None
@@ -248,6 +259,10 @@ def _function_of(metric: Metric | MetricFunction) -> MetricFunction:
     if isinstance(metric, Metric):
         return _OfOneSet(metric.value)
     return CleanModule(metric) if is_torchmetrics_module(metric) else metric
+
+
+def _as_number(temperature: float | Tensor) -> float:
+    return float(temperature.detach() if isinstance(temperature, Tensor) else temperature)
 
 
 def _what(value: object) -> str:

@@ -26,7 +26,7 @@ from lossmith.tracing.gains import (
     lift,
     whole,
 )
-from lossmith.tracing.recording import Trace
+from lossmith.tracing.recording import Trace, states_of_generators
 from lossmith.tracing.scores import Score
 from lossmith.tracing.table import Tables
 
@@ -34,6 +34,8 @@ from lossmith.tracing.table import Tables
 EXACT = 1e-3
 MIN_AGREEMENT = 0.99
 MIN_CORRELATION = 0.99
+# more evaluations of code that calls random generators
+NUM_RERUNS = 4
 # options compared at a time: as many that a way calls worth something, and as many at random
 NUM_COMPARED = 24
 # numbers that all lanes of a run together may hold in one tensor, and in all runs for one loss
@@ -88,9 +90,10 @@ class Plan:
 
 def survey(subject: Subject, generator: torch.Generator) -> Plan:
     """Try what works for this metric on this set."""
+    states = states_of_generators()
     value, trace = subject.run(wants_sources=True)
-    again, _ = subject.run()
-    _check_value(subject, value, again, trace)
+    moved = [name for name, state in states_of_generators().items() if state != states[name]]
+    _check_value(subject, value, trace, sorted({*trace.random_calls, *moved}))
     plan = Plan(
         places=tuple((decision.operation, decision.source) for decision in trace.decisions),
         groups=(),
@@ -174,30 +177,47 @@ def _try_run(subject: Subject, groups: Sequence[Group]) -> Run | None:
         return None
 
 
-def _check_value(subject: Subject, value: object, again: object, trace: Trace) -> None:
-    first, second = (subject.goodness(each).detach() for each in (value, again))
-    if not torch.equal(first.nan_to_num(), second.nan_to_num()):
-        drawn = f" (it calls {', '.join(trace.random_calls)})" if trace.random_calls else ""
-        raise ValueError(
-            f"the metric draws lots{drawn}: two evaluations of one set gave {float(first):.6g} and {float(second):.6g};"
-            " a function of the outputs and targets alone works."
-        )
+def _check_value(subject: Subject, value: object, trace: Trace, drawn: Sequence[str]) -> None:
+    """A second run must give the same; code that draws from generators has more chances to give itself away."""
+    first = subject.goodness(value).detach()
+    for _ in range(NUM_RERUNS if drawn else 1):
+        again, trace_of_again = subject.run()
+        second = subject.goodness(again).detach()
+        if not torch.equal(first.nan_to_num(), second.nan_to_num()) or not _compare_the_same(trace, trace_of_again):
+            named = f" (it calls {', '.join(drawn)})" if drawn else ""
+            differs = f"two evaluations of one set gave {float(first):.6g} and {float(second):.6g}"
+            if float(first) == float(second):
+                differs = "two evaluations of one set compared different scores"
+            raise ValueError(
+                f"the metric draws lots{named}: {differs}; a function of the outputs and targets alone works."
+            )
+
+
+def _compare_the_same(trace: Trace, other: Trace) -> bool:
+    pairs = zip(trace.decisions, other.decisions)
+    return len(trace.decisions) == len(other.decisions) and all(
+        torch.equal(first.comparisons.nan_to_num(), second.comparisons.nan_to_num()) for first, second in pairs
+    )
 
 
 def _replays(subject: Subject, trace: Trace, generator: torch.Generator) -> bool:
     """Do the decisions of other outputs, replayed on these, give the value of the other outputs?"""
     outputs = subject.outputs.detach()
     noise = torch.randn(outputs.shape, generator=generator).to(outputs)
-    other = replace(
-        subject, outputs=outputs + noise * outputs.float().std(correction=0).clamp(min=1e-3).to(outputs.dtype)
-    )
+    scale = outputs[outputs.isfinite()].float().std(correction=0).clamp(min=1e-3).to(outputs.dtype)
+    # the last two take the same order, and tell who reads more of the scores than that
+    others = [outputs + noise * scale, outputs + 0.3 * noise * scale, 0.1 * outputs, outputs + scale]
+    return bool(trace.decisions) and all(_replays_from(subject, other) for other in others)
+
+
+def _replays_from(subject: Subject, outputs: Tensor) -> bool:
     with torch.no_grad():
-        value, other_trace = other.run()
-        outcomes = dict(enumerate(decision.outcome for decision in other_trace.decisions))
+        value, trace = replace(subject, outputs=outputs).run()
+        outcomes = dict(enumerate(decision.outcome for decision in trace.decisions))
         # code that reads scores in other ways may come to more decisions than it did there
         replayed, _ = subject.run(override=lambda number, _: outcomes.get(number))
     expected, found = (subject.goodness(each).double() for each in (value, replayed))
-    return bool(trace.decisions) and bool(torch.isclose(expected, found, rtol=1e-4, atol=1e-5, equal_nan=True))
+    return bool(torch.isclose(expected, found, rtol=1e-4, atol=1e-5, equal_nan=True))
 
 
 def _groups(decisions: Sequence[Decision]) -> list[Group]:

@@ -16,11 +16,13 @@ tensor(0.3333)
 
 from __future__ import annotations
 
+import random
 import sys
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
@@ -106,6 +108,8 @@ class Trace(TorchFunctionMode):
         name = func.__name__
         if name == "_set_grad_enabled":
             return None  # what is computed under no_grad is compared all the same, and comparisons need gradients
+        if name in RANDOM:
+            self.random_calls.append(f"{name} at {caller()}")
         if self._rewritten:
             args, kwargs = map_leaves(self._current, (args, kwargs))
         traced = _traced(kwargs.values(), _traced(args, []))
@@ -132,8 +136,6 @@ class Trace(TorchFunctionMode):
         return result
 
     def _untraced(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if name in RANDOM:
-            self.random_calls.append(f"{name} at {caller()}")
         if name in ("item", "__float__") and self.override is not None and args[0].requires_grad:
             # a sum over rows, with its gradient
             if name == "item":
@@ -198,6 +200,12 @@ class Trace(TorchFunctionMode):
         while id(leaf) in self._rewritten:
             leaf = self._rewritten[id(leaf)][1]
         return leaf
+
+
+def states_of_generators() -> dict[str, int]:
+    """Of the global ones outside of torch: they move when code draws from them."""
+    of_numpy = np.random.get_state(legacy=False)["state"]  # noqa: NPY002 - it is the global one that code draws from
+    return {"random": hash(random.getstate()), "numpy.random": hash((of_numpy["key"].tobytes(), of_numpy["pos"]))}
 
 
 def caller() -> str:
