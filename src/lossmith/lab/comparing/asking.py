@@ -23,6 +23,8 @@ from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import torch
+
 from lossmith.kinds import Kind
 from lossmith.lab.comparing.comparison import Comparison
 from lossmith.lab.comparing.insights import insight_steps
@@ -35,6 +37,7 @@ from lossmith.metrics import METRICS, find_metric
 from lossmith.vocabulary import Metric
 
 RUN_FILE = "run.json"
+MAX_ROWS_OF_CHECK = 2000
 SHARE_OF_COMPARING = 0.8
 """Of a budget; the rest is for what would help more."""
 # the metric of several classes that asks what one of two classes asks
@@ -138,7 +141,23 @@ def settings_for(
         pool.name, metric.name, names, model, num_seeds=num_seeds, num_trials=num_trials, num_steps=num_steps
     )
     planned(settings, pool, metric, [])
+    _check_that_it_can_choose(metric, pool)
     return settings
+
+
+def _check_that_it_can_choose(metric: Metric, pool: Pool) -> None:
+    """A metric of the user's own is called once before anything is trained: what is wrong with it is said at once."""
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randperm(len(pool.targets), generator=generator)[:MAX_ROWS_OF_CHECK]
+    shape = (1, len(rows)) if pool.kind is Kind.BINARY else (1, len(rows), pool.num_classes)
+    scores = torch.randn(shape, generator=generator)
+    if metric.reads_probabilities:
+        scores = scores.sigmoid() if pool.kind is Kind.BINARY else scores.softmax(-1)
+    value = metric.value(scores, pool.targets[rows].unsqueeze(0))
+    if not bool(value.isfinite().all()):
+        raise ValueError(
+            f"{metric.name} is {value.item()} on random scores for rows of {pool.name}; nothing can be chosen by it."
+        )
 
 
 def _other_kind(pool: Pool, metric: Metric) -> str:
