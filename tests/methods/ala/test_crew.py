@@ -9,7 +9,7 @@ import pytest
 
 from lossmith.methods.ala.crew import checkpoint_path, run_jobs
 from tests.methods.ala.test_steering import assert_same_end
-from tests.methods.ala.toys import make_child, make_dying_child, makers, run
+from tests.methods.ala.toys import make_child, make_dying_child, make_short_child, makers, run
 
 
 def test_two_processes_and_a_child_that_is_killed(tmp_path: Path) -> None:
@@ -32,11 +32,20 @@ def test_refuses_other_backends(tmp_path: Path) -> None:
         run(makers(), tmp_path, num_processes=2, backend="threads")
 
 
-def test_ray(tmp_path: Path) -> None:
-    """A real local cluster of two workers."""
-    ray = pytest.importorskip("ray")
-    ray.init(num_cpus=2, include_dashboard=False, runtime_env={"working_dir": None})
+def test_ray_and_a_worker_that_is_killed(tmp_path: Path) -> None:
+    """A real local cluster of two workers; SIGKILL of the second child's in its third interval."""
+    ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'lossmith[ray]'")
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
     try:
-        assert_same_end(run(makers(), tmp_path, num_processes=2, backend="ray"), run(makers()))
+        dying = partial(make_dying_child, 1, 24, tmp_path / "marker")
+        with pytest.warns(UserWarning, match=r"a process died \(WorkerCrashedError\)"):
+            steps = run([partial(make_child, 0), dying], tmp_path / "run", num_processes=2, backend="ray")
     finally:
         ray.shutdown()
+    assert (tmp_path / "marker").exists()
+    assert_same_end(steps, run(makers()))
+
+
+def test_an_error_of_a_child_is_told_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="batches of a child ended after 5 of the 10 steps"):
+        run([partial(make_child, 0), partial(make_short_child, 1)], tmp_path, num_processes=2)

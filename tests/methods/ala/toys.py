@@ -7,6 +7,7 @@ import signal
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import torch
@@ -54,6 +55,22 @@ def make_dying_child(seed: int, step: int, marker: Path) -> Child:
     child = make_child(seed)
     assert isinstance(child.batches, EpochBatches)
     return replace(child, batches=DyingBatches(child.batches, step, marker))
+
+
+@dataclass(frozen=True)
+class FewBatches:
+    """They end after 15 steps."""
+
+    batches: EpochBatches
+
+    def __call__(self, first_step: int) -> Iterator[tuple[Tensor, Tensor]]:
+        return islice(self.batches(first_step), max(0, 15 - first_step))
+
+
+def make_short_child(seed: int) -> Child:
+    child = make_child(seed)
+    assert isinstance(child.batches, EpochBatches)
+    return replace(child, batches=FewBatches(child.batches))
 
 
 def makers(num_children: int = 2) -> list[partial[Child]]:

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from torch import Tensor
 
@@ -69,20 +69,13 @@ def run_job(job: Job) -> None:
 
 def run_jobs(jobs: Sequence[Job], *, num_processes: int, backend: Backend, max_restarts: int) -> list[Report]:
     """Do all jobs, and those of a process that died once more."""
-    try:
-        from joblib import Parallel, delayed
-    except ModuleNotFoundError:
-        raise ValueError("several processes take joblib, which comes with: pip install 'lossmith[lab]'.") from None
-    deaths = _deaths_of(backend)
+    do, deaths = _crew_of(backend)
     for num_restarts in range(max_restarts + 1):
         waiting = [job for job in jobs if not job.path.is_file()]
         if not waiting:
             break
         try:
-            # one job at a time for each process, and no arrays in shared memory: there are none
-            Parallel(n_jobs=num_processes, backend=backend, batch_size=1, max_nbytes=None)(
-                delayed(run_job)(job) for job in waiting
-            )
+            do(waiting, num_processes)
         except deaths as error:
             if num_restarts == max_restarts:
                 raise
@@ -92,18 +85,41 @@ def run_jobs(jobs: Sequence[Job], *, num_processes: int, backend: Backend, max_r
     return [read_report(job.path) for job in jobs]
 
 
-def _deaths_of(backend: Backend) -> tuple[type[Exception], ...]:
-    """What a backend raises when a process of it is gone."""
+def _crew_of(backend: Backend) -> tuple[Callable[[Sequence[Job], int], None], tuple[type[Exception], ...]]:
+    """What does jobs, and what it raises when a process of it is gone."""
     if backend == "loky":
-        from joblib.externals.loky.process_executor import BrokenProcessPool
-
-        return (BrokenProcessPool,)
+        try:
+            from joblib.externals.loky.process_executor import BrokenProcessPool
+        except ModuleNotFoundError:
+            raise ValueError("several processes take joblib, which comes with: pip install 'lossmith[lab]'.") from None
+        return _do_locally, (BrokenProcessPool,)
     if backend != "ray":
         raise ValueError(f"backend={backend!r} is unknown; 'loky' (local processes) and 'ray' work.")
     try:
-        from ray.exceptions import RayError
-        from ray.util.joblib import register_ray
+        from ray.exceptions import NodeDiedError, OutOfMemoryError, WorkerCrashedError
     except ModuleNotFoundError:
         raise ValueError("backend='ray' takes Ray, which comes with: pip install 'lossmith[ray]'.") from None
-    register_ray()
-    return (RayError,)
+    return _do_with_ray, (WorkerCrashedError, NodeDiedError, OutOfMemoryError)
+
+
+def _do_locally(jobs: Sequence[Job], num_processes: int) -> None:
+    from joblib import Parallel, delayed
+
+    # one job at a time for each process, and no arrays in shared memory: there are none
+    Parallel(n_jobs=num_processes, batch_size=1, max_nbytes=None)(delayed(run_job)(job) for job in jobs)
+
+
+def _do_with_ray(jobs: Sequence[Job], num_processes: int) -> None:
+    """As tasks of Ray, not through its backend for joblib: that one waits for ever where a worker cannot start."""
+    import ray
+
+    task = ray.remote(max_retries=0)(run_job)
+    started: list[Any] = []
+    for job in jobs:
+        num_ended = len(started) - num_processes + 1
+        if num_ended > 0:
+            ray.wait(started, num_returns=num_ended)
+        started.append(task.remote(job))
+    # all come to their end before an error is raised: a job that is done once more must not meet itself
+    ray.wait(started, num_returns=len(started))
+    ray.get(started)
