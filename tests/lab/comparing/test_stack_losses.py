@@ -20,6 +20,7 @@ from lossmith.lab.comparing.stack_losses import (
     Pairs,
     SmoothAp,
     Then,
+    TracedApOfPairs,
     TracedCounts,
     TracedRanking,
     any_of,
@@ -86,6 +87,17 @@ def test_traced_pairs_are_auc_traced(stack: tuple[Tensor, Tensor]) -> None:
     check_same(Pairs(misordered).of_stack, trace(auc_of_pairs, link=1), stack)
 
 
+@pytest.mark.parametrize("link", [0.5, 1.0])
+def test_traced_ap_of_pairs_is_ap_traced(link: float, stack: tuple[Tensor, Tensor]) -> None:
+    def ap_of_pairs(outputs: Tensor, targets: Tensor) -> Tensor:
+        above = (outputs > outputs[targets == 1].unsqueeze(-1)).float()
+        return (((above * (targets == 1)).sum(-1) + 1) / (above.sum(-1) + 1)).mean()
+
+    for outputs, targets in zip(*stack):
+        assert torch.allclose(ap_of_pairs(outputs, targets), METRICS["ap"](outputs, targets))
+    check_same(TracedApOfPairs(link).of_stack, trace(ap_of_pairs, link=link), stack)
+
+
 def test_pairs_by_hand() -> None:
     outputs, targets = torch.tensor([[1.0, 0.0, 0.0]]), torch.tensor([[1, 0, 0]])
     assert torch.allclose(Pairs(misordered).of_stack(outputs, targets), torch.tensor([1.0]).neg().sigmoid())
@@ -100,7 +112,7 @@ def test_runs_of_one_class_say_nothing(stack: tuple[Tensor, Tensor]) -> None:
     outputs, targets = stack[0], torch.ones_like(stack[1])
     targets[0] = 0
     targets[1, :3] = 0
-    for loss in (Pairs(logistic), SmoothAp(), TracedRanking("auc"), TracedRanking("ap")):
+    for loss in (Pairs(logistic), SmoothAp(), TracedRanking("auc"), TracedRanking("ap"), TracedApOfPairs()):
         values, gradient = with_gradient(loss.of_stack, outputs, targets)
         assert bool(values.isfinite().all())
         assert bool(gradient.isfinite().all())

@@ -28,6 +28,7 @@ from lossmith.lab.comparing.stack_losses import (
     Pairs,
     SmoothAp,
     Then,
+    TracedApOfPairs,
     TracedCounts,
     TracedRanking,
     best_thresholds,
@@ -173,6 +174,10 @@ def _pairwise(making: Making, variant: str) -> StackLoss:
 
 def _pairs(making: Making, variant: str) -> StackLoss:
     return Pairs(misordered)
+
+
+def _ap_of_pairs(making: Making, variant: str) -> StackLoss:
+    return TracedApOfPairs()
 
 
 _traced_ap = partial(_of_traced, name="ap")
@@ -396,6 +401,16 @@ _LIST = (
         "    return (outputs[targets == 1].unsqueeze(-1) > outputs[targets == 0]).float().mean()\n\n"
         "loss = lossmith.trace(auc_of_pairs, link=1)",
         metrics=("auc",),
+    ),
+    LossRecipe(
+        "traced_ap_pairs",
+        "Average precision as comparisons of each positive with all scores, traced with link 0.5.",
+        _ap_of_pairs,
+        "import lossmith\n\ndef ap_of_pairs(outputs, targets):\n"
+        "    above = (outputs > outputs[targets == 1].unsqueeze(-1)).float()  # one row for each positive\n"
+        "    return (((above * (targets == 1)).sum(-1) + 1) / (above.sum(-1) + 1)).mean()\n\n"
+        "loss = lossmith.trace(ap_of_pairs, link=0.5)",
+        metrics=("ap",),
     ),
     LossRecipe(
         "smooth_ap_scaled",

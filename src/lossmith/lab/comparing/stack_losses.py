@@ -161,6 +161,29 @@ class TracedRanking:
         return (worth * link(F.logsigmoid(lead), self.link)).sum((-1, -2)) / outputs.shape[-1]
 
 
+@dataclass(frozen=True)
+class TracedApOfPairs:
+    """``lossmith.trace`` of average precision as the mean, over positives, of the share of positives among what stands
+    no lower: each comparison of a positive with another score is a decision of its own, while all others stay.
+    """
+
+    link: float = 0.5
+
+    def of_stack(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        is_positive, is_kept = targets == 1, (targets == 0) | (targets == 1)
+        index = _first_places(is_positive)
+        is_real = is_positive.gather(-1, index).to(outputs.dtype)
+        lead = outputs.unsqueeze(-2) - outputs.gather(-1, index).unsqueeze(-1)  # [S, P, N]: over the positive
+        is_above = ((lead.detach() > 0) & is_kept.unsqueeze(-2)).to(outputs.dtype)
+        helps = is_positive.unsqueeze(-2).to(outputs.dtype)
+        positives_above, all_above = ((is_above * helps).sum(-1, keepdim=True), is_above.sum(-1, keepdim=True))
+        # the others as they are, this one above or not
+        others_positive, others = positives_above - is_above * helps, all_above - is_above
+        gain = (others_positive + helps + 1) / (others + 2) - (others_positive + 1) / (others + 1)
+        gain = gain * (is_real / is_real.sum(-1, keepdim=True).clamp(min=1)).unsqueeze(-1) * is_kept.unsqueeze(-2)
+        return (gain.abs() * link(F.logsigmoid(gain.sign() * lead), self.link)).sum((-1, -2))
+
+
 def _first_places(is_member: Tensor) -> Tensor:
     """``[S, P]``: where the members are, first those; P is the largest number of them in a run."""
     most = max(int(is_member.sum(-1).max()), 1)
