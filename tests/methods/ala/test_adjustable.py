@@ -10,9 +10,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from lossmith.kinds import IGNORE_INDEX
-from lossmith.methods.ala.adjustable import ClassCorrelationLoss, Form, ParametricLoss, mean_log_loss, weighted_losses
-
-FORMS: tuple[Form, ...] = ("bounded", "sigmoid", "log_sigmoid")
+from lossmith.methods.ala.adjustable import (
+    FORMS,
+    ClassCorrelationLoss,
+    Form,
+    ParametricLoss,
+    mean_log_loss,
+    weighted_losses,
+)
 
 
 def steered(num_classes: int, form: Form = "bounded") -> ClassCorrelationLoss:
@@ -36,7 +41,12 @@ def test_value_by_hand(form: Form) -> None:
     z = math.log(0.75) - 0.2 * math.log(0.25)
     sigmoid = 1 / (1 + math.exp(-z))
     # bounded: -log p of the target, and -0.2 log(1 - p) of the other
-    expected = {"bounded": -1.2 * math.log(0.75), "sigmoid": -sigmoid, "log_sigmoid": -math.log(sigmoid)}
+    expected = {
+        "bounded": -1.2 * math.log(0.75),
+        "bounded_sigmoid": -1 / (1 + math.exp(-1.2 * math.log(0.75))),
+        "sigmoid": -sigmoid,
+        "log_sigmoid": -math.log(sigmoid),
+    }
     assert float(loss(outputs, targets)) == pytest.approx(expected[form], rel=1e-5)
 
 
@@ -114,9 +124,16 @@ def test_why_the_papers_form_collapses() -> None:
     right = torch.tensor([[6.0, 0.0, 0.0]])
     wrong = torch.tensor([[0.0, -30.0, 6.0]])  # class 2, with all confidence
     assert loss(wrong, target) < loss(right, target)
-    bounded = ClassCorrelationLoss(3, bound=1.0)
-    bounded.load_state_dict(loss.state_dict())
-    assert bounded(right, target) < bounded(wrong, target) - 5
+    for form, lead in (("bounded", 5), ("bounded_sigmoid", 0.4)):
+        bounded = ClassCorrelationLoss(3, bound=1.0, form=form)  # type: ignore[arg-type]
+        bounded.load_state_dict(loss.state_dict())
+        assert bounded(right, target) < bounded(wrong, target) - lead
+
+
+def test_at_the_identity_the_bounded_sigmoid_is_the_papers_loss(generator: torch.Generator) -> None:
+    outputs, targets = rows(generator)
+    papers, ours = (ClassCorrelationLoss(5, form=form)(outputs, targets) for form in ("sigmoid", "bounded_sigmoid"))
+    torch.testing.assert_close(ours, papers)
 
 
 def test_adjusting_stays_within_bounds() -> None:

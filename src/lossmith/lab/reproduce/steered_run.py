@@ -22,6 +22,7 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
+from statistics import mean
 from typing import Literal
 
 import torch
@@ -48,6 +49,7 @@ from lossmith.methods.ala.adjustable import mean_log_loss
 from lossmith.methods.ala.children import load_tensors
 from lossmith.methods.ala.steering import SELECTED_FILE
 from lossmith.metrics import find_metric
+from lossmith.ranking import spearman
 from lossmith.training import predict
 from lossmith.vocabulary import Kind, Loss, Metric
 
@@ -55,6 +57,8 @@ Corruption = Literal["clean", "noise", "imbalance"]
 # wrong labels, drawn anew; of the rarest class, the share of rows that stays
 NOISE, RAREST = 0.3, 0.05
 EMBEDDING_SIZE = 64
+# of a loss, that a result holds: those of 242 classes are 29,161
+MAX_VALUES = 64
 
 
 @dataclass(frozen=True)
@@ -82,6 +86,7 @@ class SteeredRun:
     policy: str | None = None
     """The name of another run of the experiment, whose policy is used."""
     is_learning: bool = True
+    policy_learning_rate: float = 1e-3
     is_augmented: bool = False
     max_rows: int | None = None
     seed: int = 0
@@ -136,6 +141,7 @@ STEERED: dict[str, Callable[[int], AdjustableLoss]] = {
     "ala": lambda num_classes: ClassCorrelationLoss(num_classes),
     "ala_diagonal": lambda num_classes: ClassCorrelationLoss(num_classes, has_free_diagonal=True),
     "ala_sigmoid": lambda num_classes: ClassCorrelationLoss(num_classes, form="sigmoid"),
+    "ala_robust": lambda num_classes: ClassCorrelationLoss(num_classes, form="bounded_sigmoid"),
     # section 4 to the letter
     "ala_paper": lambda num_classes: ClassCorrelationLoss(num_classes, form="sigmoid", bound=1.0, step_size=0.1),
     # steps too small to matter: what the sigmoid does without a controller
@@ -273,6 +279,7 @@ def steered_run_steps(run: SteeredRun, folder: Path) -> Generator[float, None, R
             }
         curve_file.write_text(json.dumps(curve), encoding="utf8")
         yield step.number / num_steps
+    values = children[0].loss.values.tolist()
     tests = [_test(metric, child.model, parts.test) for child in children]
     selected = _new_model(run, dataset, run.seed)
     selected.load_state_dict(load_tensors(folder / SELECTED_FILE))
@@ -283,16 +290,36 @@ def steered_run_steps(run: SteeredRun, folder: Path) -> Generator[float, None, R
         "train": _test(metric, children[0].model, parts.train) if len(parts.train[0]) <= 50_000 else None,
         "selected": _test(metric, selected, parts.test),
         "selection": sum(curve[-1]["selection"]) / len(tests),
-        # the parameters of every round stay in the folder
-        "curve": [{key: value for key, value in row.items() if key != "values"} for row in curve],
-        "values": children[0].loss.values.tolist() if is_steered else None,
+        # every round, with the loss parameters, stays in the folder
+        "rounds": _summary(curve),
+        "values": [round(value, 3) for value in values] if is_steered and len(values) <= MAX_VALUES else None,
+    }
+
+
+def _summary(curve: list[Result]) -> Result:
+    """What the controller got and became, and whether the loss fell when the cost did."""
+    rewards = [reward for row in curve for reward in row.get("rewards", [])]
+    losses, costs = (torch.tensor(each) for each in zip(*((row["loss"], mean(row["selection"])) for row in curve)))
+    return {
+        "moved": sum("rewards" in row for row in curve),
+        "rewards": {str(sign): rewards.count(sign) for sign in (-1, 0, 1)},
+        "entropy": curve[-1].get("entropy"),
+        "probabilities": curve[-1].get("probabilities"),
+        "agreement": round(float(spearman(losses, costs)), 4) if len(curve) > 1 else None,
+        "seconds": {what: round(sum(row["seconds"][what] for row in curve), 2) for what in curve[0]["seconds"]},
     }
 
 
 def _new_controller(run: SteeredRun, folder: Path, loss: AdjustableLoss) -> ALA:
     if run.policy is None:
-        return ALA(loss, is_learning=run.is_learning, seed=run.seed)
-    return ALA.load(folder.parent / run.policy / "policy.safetensors", loss, is_learning=run.is_learning, seed=run.seed)
+        return ALA(loss, learning_rate=run.policy_learning_rate, is_learning=run.is_learning, seed=run.seed)
+    return ALA.load(
+        folder.parent / run.policy / "policy.safetensors",
+        loss,
+        learning_rate=run.policy_learning_rate,
+        is_learning=run.is_learning,
+        seed=run.seed,
+    )
 
 
 def _new_child(run: SteeredRun, dataset: Dataset, parts: Parts, num_steps: int, seed: int) -> Child:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Literal, final
+from typing import Literal, final, get_args
 
 import torch
 from torch import Tensor, nn
@@ -29,7 +29,8 @@ from torch.nn import functional as F
 
 from lossmith.vocabulary import IGNORE_INDEX, Kind, Loss, check_predictions
 
-Form = Literal["bounded", "sigmoid", "log_sigmoid"]
+Form = Literal["bounded", "bounded_sigmoid", "sigmoid", "log_sigmoid"]
+FORMS: tuple[Form, ...] = get_args(Form)
 
 
 class AdjustableLoss(nn.Module, ABC):
@@ -87,7 +88,11 @@ class ClassCorrelationLoss(AdjustableLoss):
     - ``"bounded"``, the default: cross-entropy with the positive correlations as soft labels, and ``-|Φ| log(1 - p)``
       for the negative ones. At the identity it *is* cross-entropy, and it cannot fall without end.
     - ``"sigmoid"``: the paper's ``-sigmoid(z)``. At the identity that is ``-p / (1 + p)``: its gradient vanishes where
-      the model is far off, so start with cross-entropy (``warmup_loss`` of a child). It forgives wrong labels.
+      the model is far off, so start with cross-entropy (``warmup_loss`` of a child). It forgives wrong labels. A
+      negative correlation pays without end for a probability that goes to 0, until the sigmoid is saturated and the
+      right class has no gradient left.
+    - ``"bounded_sigmoid"``: ``-sigmoid`` of minus the bounded loss. At the identity the same as ``"sigmoid"``, forgives
+      as much, and cannot be paid so.
     - ``"log_sigmoid"``: ``-log sigmoid(z)``, whose gradient does not vanish.
 
     Args:
@@ -114,11 +119,8 @@ class ClassCorrelationLoss(AdjustableLoss):
         num_moves: int | None = None,
         has_free_diagonal: bool = False,
     ) -> None:
-        if num_classes < 2 or form not in ("bounded", "sigmoid", "log_sigmoid"):
-            raise ValueError(
-                f"{num_classes} classes and form={form!r} came; 2 or more, and 'bounded', 'sigmoid' or "
-                "'log_sigmoid' work."
-            )
+        if num_classes < 2 or form not in FORMS:
+            raise ValueError(f"{num_classes} classes and form={form!r} came; 2 or more, and {', '.join(FORMS)} work.")
         self.first, self.second = torch.triu_indices(num_classes, num_classes, offset=0 if has_free_diagonal else 1)
         # the diagonal, where it is free, as its distance from 1
         scale = min(1, 10 / num_classes)
@@ -143,9 +145,11 @@ class ClassCorrelationLoss(AdjustableLoss):
         is_kept = targets != IGNORE_INDEX
         log_p = outputs.to(torch.promote_types(outputs.dtype, torch.float32)).log_softmax(-1)
         weights = self.matrix.to(log_p)[targets.clamp(min=0).long()]
-        if self.form == "bounded":
+        if self.form in ("bounded", "bounded_sigmoid"):
             log_not_p = torch.log1p(-log_p.exp().clamp(max=1 - 1e-6))
             terms = -(weights.clamp(min=0) * log_p - weights.clamp(max=0) * log_not_p).sum(-1)
+            if self.form == "bounded_sigmoid":
+                terms = -(-terms).sigmoid()
         elif self.form == "sigmoid":
             terms = -(weights * log_p).sum(-1).sigmoid()
         else:

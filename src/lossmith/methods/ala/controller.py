@@ -224,7 +224,13 @@ class ALA(nn.Module):
 
     @classmethod
     def load(
-        cls, path: str | os.PathLike[str], loss: AdjustableLoss, *, is_learning: bool = False, seed: int = 0
+        cls,
+        path: str | os.PathLike[str],
+        loss: AdjustableLoss,
+        *,
+        learning_rate: float = 1e-3,
+        is_learning: bool = False,
+        seed: int = 0,
     ) -> ALA:
         """A saved policy, to steer ``loss``; it stays as it is unless ``is_learning``."""
         try:
@@ -236,7 +242,9 @@ class ALA(nn.Module):
         if metadata.get("format") != FORMAT:
             raise ValueError(f"{path} is not a policy of lossmith: its format is {metadata.get('format')!r}.")
         layout: dict[str, int] = json.loads(metadata["layout"])
-        controller = cls(loss, history=layout["history"], is_learning=is_learning, seed=seed)
+        controller = cls(
+            loss, learning_rate=learning_rate, history=layout["history"], is_learning=is_learning, seed=seed
+        )
         if controller.layout != layout:
             controller.layout = layout
             controller.check_fits(loss)
