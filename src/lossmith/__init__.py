@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from lossmith.lab.comparing.asking import compare as compare
     from lossmith.methods.ala import ALA as ALA
     from lossmith.methods.ala import adaptive_steps as adaptive_steps
+    from lossmith.methods.bilevel import BilevelSurrogate as BilevelSurrogate
+    from lossmith.methods.bilevel import bilevel_steps as bilevel_steps
     from lossmith.methods.reloss import ReLoss as ReLoss
     from lossmith.methods.reloss import learn as learn
     from lossmith.methods.uniloss import UniLoss as UniLoss
@@ -38,6 +40,8 @@ _HOMES = {
     "compare": "lab.comparing.asking",
     "ALA": "methods.ala",
     "adaptive_steps": "methods.ala",
+    "BilevelSurrogate": "methods.bilevel",
+    "bilevel_steps": "methods.bilevel",
     "ReLoss": "methods.reloss",
     "learn": "methods.reloss",
     "UniLoss": "methods.uniloss",

@@ -6,8 +6,10 @@ arithmetic does.
 
 Shape legend: ``S`` sets, ``M`` rows, ``C`` scores in a row (1 in yes-or-no kinds).
 
->>> network = FlatDeepSets("binary")
->>> summary = network.summarize(torch.randn(3, 50), torch.randint(2, (3, 50)))
+>>> generator = torch.Generator().manual_seed(0)
+>>> network = FlatDeepSets("binary", generator=generator)
+>>> outputs = torch.randn(3, 50, generator=generator)
+>>> summary = network.summarize(outputs, torch.randint(2, (3, 50), generator=generator))
 >>> costs = torch.tensor([0.0, 0.5, 1.0])
 >>> optimizer = torch.optim.Adam(network.parameters(), lr=0.01)
 >>> for _ in range(5):
