@@ -41,4 +41,6 @@ def test_show_and_a_missed_bar(run: Run, tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_mistakes(run: Run) -> None:
     assert "did you mean 'uniloss-mnist-ap'" in run("reproduce", "uniloss-mnist").sentence
-    assert run("reproduce", "uniloss-cifar10", "--scale", "huge").sentence.endswith("smoke, cpu, paper work.")
+    sentence = run("reproduce", "uniloss-cifar10", "--scale", "huge").sentence
+    assert "uniloss-cifar10 has no scale 'huge'" in sentence
+    assert sentence.endswith("smoke, short, cpu, paper work.")
