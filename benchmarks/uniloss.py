@@ -1,38 +1,26 @@
-"""UniLoss in milliseconds, forward and backward, one thread, beside a calibration in the same run.
+"""UniLoss and traced losses in milliseconds, forward and backward, one thread, beside a calibration in the same run.
 
-python benchmarks/uniloss.py [--json]
+    python benchmarks/uniloss.py [--json]
+
+The rows of traced losses are those of benchmarks/tracing.py, which also says how to get the peers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from timing import Row, best_seconds, report
-from torch import Tensor
 
+import tracing
 from lossmith.methods.uniloss import UniLoss
-from lossmith.vocabulary import Loss
+from tracing import step
 
 
-def step(loss: Loss, outputs: Tensor, targets: Tensor) -> Callable[[], None]:
-    def call() -> None:
-        outputs.grad = None
-        loss(outputs, targets).backward()
-
-    outputs.requires_grad_()
-    return call
-
-
-def measure() -> list[Row]:
+def uniloss_rows() -> list[Row]:
     torch.manual_seed(0)
-    matrix = torch.randn(512, 512)
     ten, hundred = (torch.randn(128, num_classes) for num_classes in (10, 100))
     targets_of_ten, targets_of_hundred = (torch.randint(num_classes, (128,)) for num_classes in (10, 100))
     scores, is_positive = torch.randn(128), (torch.arange(128) < 13).long()
     calls = {
-        "calibration: product of two 512 x 512 matrices": (lambda: matrix @ matrix, None),
-        "cross-entropy, 128 x 10": (step(torch.nn.functional.cross_entropy, ten, targets_of_ten), None),
         "UniLoss accuracy, 128 x 10": (step(UniLoss("accuracy"), ten, targets_of_ten), 0.5),
         "UniLoss accuracy, 128 x 100": (step(UniLoss("accuracy"), hundred, targets_of_hundred), 3.0),
         "UniLoss accuracy, 128 x 100, 20 rivals": (
@@ -45,6 +33,10 @@ def measure() -> list[Row]:
     }
     # one after the other: these are not peers that must share a neighbour's load
     return [Row(name, 1e3 * best_seconds(call), "ms", bar, is_at_least=False) for name, (call, bar) in calls.items()]
+
+
+def measure() -> list[Row]:
+    return [tracing.calibration_row(), *uniloss_rows(), *tracing.traced_rows()]
 
 
 if __name__ == "__main__":
