@@ -102,7 +102,7 @@ def ranking_rows() -> list[Row]:
 
     return [
         compare("ndcg", ranking.ndcg(), first_ten, outputs, targets, bar=20),
-        compare("ndcg, all positions", ranking.ndcg(k=SET_SIZE), all_positions, outputs, targets, bar=None),
+        compare("ndcg, all positions", ranking.ndcg(k=SET_SIZE), all_positions, outputs, targets, bar=20),
     ]
 
 

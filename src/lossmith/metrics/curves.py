@@ -20,6 +20,7 @@ from torch.nn.functional import pad
 
 from lossmith.metrics import counts as of
 from lossmith.metrics.counts import Counts, value_dtype
+from lossmith.metrics.sorting import ascending
 
 
 class Sweep(NamedTuple):
@@ -49,7 +50,7 @@ class Sweep(NamedTuple):
 
 def sweep(outputs: Tensor, targets: Tensor) -> Sweep:
     """Sort once; integer counts, exact at any size."""
-    scores, order = _ascending(outputs.detach())
+    scores, order = ascending(outputs)
     targets = targets.gather(-1, order)
     is_new = scores[..., 1:] != scores[..., :-1]
 
@@ -60,19 +61,6 @@ def sweep(outputs: Tensor, targets: Tensor) -> Sweep:
         return num_up_to[..., -1:] - num_below
 
     return Sweep(scores, targets, num_let_in(targets == 1), num_let_in(targets == 0))
-
-
-def _ascending(scores: Tensor) -> tuple[Tensor, Tensor]:
-    """Sorted scores and where each was, ties in any order. The sort is most of the time that a curve takes."""
-    is_plain = type(scores) is Tensor and not torch.compiler.is_compiling()  # not one that a traced loss watches
-    if is_plain and scores.device.type == "cpu" and scores.dtype in (torch.float32, torch.float64):
-        try:
-            # with the vector instructions of its processor numpy is ten times as fast as torch
-            order = torch.from_numpy(scores.numpy().argsort(-1))
-        except RuntimeError:  # under torch.vmap nobody sees the numbers
-            return scores.sort(-1)
-        return scores.gather(-1, order), order
-    return scores.sort(-1)
 
 
 def auc(outputs: Tensor, targets: Tensor) -> Tensor:

@@ -28,6 +28,7 @@ from torch.nn.functional import pad
 
 from lossmith.kinds import IGNORE_INDEX, Kind
 from lossmith.metrics.counts import ratio, value_dtype
+from lossmith.metrics.sorting import highest
 from lossmith.vocabulary import Metric
 
 EmptyQuery = Literal["skip", "zero"]
@@ -102,7 +103,7 @@ def _ndcg(scores: Tensor, relevance: Tensor, *, k: int, gain: Gain) -> Tensor:
         gains = (relevance - best).exp2() - (-best).exp2()
     expected = _tied_groups(scores, k).expected(gains)
     discounts = 1 / (1 + _positions(expected)).log2()
-    best_gains, _ = _first(gains, k)
+    best_gains, _ = highest(gains, k)
     return ratio(expected @ discounts, best_gains @ discounts)
 
 
@@ -176,7 +177,7 @@ class _TiedGroups:
 
 
 def _tied_groups(scores: Tensor, k: int) -> _TiedGroups:
-    first_scores, order = _first(scores, k)
+    first_scores, order = highest(scores, k)
     group = pad(first_scores[..., 1:] != first_scores[..., :-1], (1, 0)).cumsum(-1)
     sizes = torch.zeros_like(group).scatter_add(-1, group, torch.ones_like(group))
     in_last_group = None
@@ -184,16 +185,6 @@ def _tied_groups(scores: Tensor, k: int) -> _TiedGroups:
         in_last_group = scores == first_scores[..., -1:]
         sizes = sizes.scatter(-1, group[..., -1:], in_last_group.sum(-1, keepdim=True))
     return _TiedGroups(order, group, sizes, in_last_group)
-
-
-def _first(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The highest ``k`` in descending order, and where they were."""
-    # 10 of 128: 8 times as fast as a sort, which is faster when all are wanted
-    if k < values.shape[-1]:
-        first, order = values.topk(k)
-    else:
-        first, order = values.sort(dim=-1, descending=True)
-    return first, order
 
 
 TABLE: dict[str, Metric] = {
