@@ -23,6 +23,7 @@ import torch
 
 from lossmith.lab.reproduce import (
     ala,
+    ala_signal,
     grand_table,
     reloss_ablations,
     reloss_alignment,
@@ -58,6 +59,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         surrogate.TABLE3,
         surrogate.FIGURE3,
         *ala.EXPERIMENTS,
+        ala_signal.SIGNAL,
     )
 }
 
@@ -78,8 +80,12 @@ def write_results(experiment: Experiment, scale: str, folder: Path) -> Path:
     """All results of a finished run in one file, of the name and form that is committed."""
     path = folder / _file_name(experiment, scale)
     versions = {"lossmith": version("lossmith"), "torch": torch.__version__, "python": platform.python_version()}
-    content = {"versions": versions, "results": read_results(experiment, scale, folder)}
-    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf8")
+    # a line for each unit: small, and what a unit that ran again has changed is one line of a difference
+    units = [
+        f"{json.dumps(name)}: {json.dumps(unit)}" for name, unit in read_results(experiment, scale, folder).items()
+    ]
+    results = ",\n".join(units)
+    path.write_text(f'{{"versions": {json.dumps(versions)}, "results": {{\n{results}\n}}}}\n', encoding="utf8")
     return path
 
 
