@@ -141,6 +141,37 @@ def test_focal_without_focus_is_nearly_cross_entropy_where_all_is_wrong() -> Non
     )
 
 
+def test_focal_by_hand() -> None:
+    outputs, targets = torch.tensor([math.log(3), math.log(3), 9.0]), torch.tensor([1, 0, -100])
+    # q of the target: 3/4 and 1/4
+    expected = (0.25**2 * -math.log(0.75) + 0.75**2 * -math.log(0.25)) / 2
+    assert float(find_loss("focal", "binary")(outputs, targets)) == pytest.approx(expected)
+
+
+def test_global_objectives_by_hand() -> None:
+    """Hinges at thresholds of 0 and multipliers of 1 (Eban et al. 2017, eq. 8 and 11)."""
+    outputs, targets = torch.tensor([0.5, 3.0, -0.5, -4.0, 7.0]), torch.tensor([1, 1, 0, 0, -100])
+    missed, alarms, num_positives, num_kept = 0.5, 0.5, 2, 4
+    odds = 0.9 / (1 - 0.9)
+    at_precision = ((1 + 1) * missed + odds * alarms - num_positives) / num_kept
+    assert find_loss("recall_at_precision", "binary")(outputs, targets).item() == pytest.approx(at_precision)
+    at_recall = (alarms + missed - (1 - 0.9) * num_positives) / num_kept
+    assert find_loss("precision_at_recall", "binary")(outputs, targets).item() == pytest.approx(at_recall)
+    # precisions of 1/3 and 2/3: odds of 1/2 and 2
+    of_curve = (2 * missed + (0.5 + 2) / 2 * alarms - num_positives) / num_kept
+    assert aucpr_loss(Kind.BINARY, num_anchors=2)(outputs, targets).item() == pytest.approx(of_curve)
+
+
+def test_multipliers_rise_while_a_constraint_is_broken() -> None:
+    loss = find_loss("recall_at_precision", "binary")
+    assert isinstance(loss, nn.Module)
+    loss(torch.tensor([-1.0, 1.0]), torch.tensor([1, 0])).backward()
+    gradients = dict(loss.named_parameters())
+    assert float(gradients["raw_multipliers"].grad) < 0  # type: ignore[arg-type]
+    # and the threshold rises with the false alarm more than it falls with the missed positive
+    assert float(gradients["thresholds"].grad) < 0  # type: ignore[arg-type]
+
+
 def test_global_objective_reaches_its_precision(generator: torch.Generator) -> None:
     """With its weights in the optimizer it moves the scores until the precision is reached."""
     targets = (torch.rand(400, generator=generator) < 0.3).long()
