@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from lossmith.cli.compare import follow, seconds_of
@@ -100,6 +101,16 @@ def test_ctrl_c_of_a_real_process(tmp_path: Path) -> None:
     assert "the same command goes on" in err
 
 
+def test_arrays_of_ones_own(run: Run) -> None:
+    generator = np.random.default_rng(0)
+    targets = generator.integers(3, size=90)
+    np.savez("features.npz", inputs=generator.normal(size=(90, 4)) + targets[:, None], targets=targets)
+    command = ("compare", "features.npz", "--metric", "accuracy", "--losses", "traced", "--no-insights", *LITTLE)
+    result = run(*command, "--json").json
+    assert {row["recipe"] for row in result["table"]} == {"ce", "traced"}
+    assert result["data"] == "features"
+
+
 def test_report_of_several_runs(run: Run, tmp_path: Path) -> None:
     for number in range(2):
         made_up(data=f"data {number}").save(tmp_path / f"run{number}")
@@ -147,4 +158,12 @@ def test_mistakes(run: Run) -> None:
     assert "goes with a table" in run("compare", "digits", "--target", "y", "--metric", "accuracy").sentence
     Path("pets.csv").write_bytes(bytes(range(256)))
     assert "did you mean pets.csv" in run("compare", "pets", "--target", "y", "--metric", "f1").sentence
+    Path("one.csv").write_text("age,kind\n" + "3,cat\n4,dog\n" * 20)
+    assert run("compare", "one.csv", "--metric", "f1").sentence == (
+        "say which column of one is to be predicted (target): age, kind."
+    )
+    np.savez("p.npz", outputs=np.zeros(60), targets=np.arange(60) % 2)
+    assert "`lossmith align` says" in run("compare", "p.npz", "--metric", "f1").sentence
+    assert "the array called targets" in run("compare", "p.npz", "--target", "y", "--metric", "f1").sentence
+    assert "a file holds its classes" in run("compare", "p.npz", "--positive-class", 1, "--metric", "f1").sentence
     assert "pets.csv cannot be read" in run("compare", "pets.csv", "--target", "y", "--metric", "f1").sentence

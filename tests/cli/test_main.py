@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +14,24 @@ import lossmith
 from lossmith import cli
 from tests.cli.conftest import Run
 
-COMMANDS = (["demo"], ["metrics"], ["losses"], ["align"], ["data"], ["data", "list"], ["data", "predictions"])
+COMMANDS = tuple(
+    command.split()
+    for command in (
+        "demo",
+        "metrics",
+        "losses",
+        "learn",
+        "align",
+        "explain",
+        "compare",
+        "report",
+        "plot-loss",
+        "reproduce",
+        "data",
+        "data list",
+        "data predictions",
+    )
+)
 
 
 @pytest.mark.parametrize("command", [[], *COMMANDS], ids=" ".join)
@@ -30,6 +49,31 @@ def test_help_and_errors_of_the_parser_load_nothing_heavy() -> None:
 
 def test_version(run: Run) -> None:
     assert run("--version").out == f"lossmith {lossmith.__version__}\n"
+
+
+def test_completion_for_a_shell() -> None:
+    """What the shell asks for at a tab; ``lossmith --show-completion`` prints how it asks."""
+    command = Path(sys.executable).with_name("lossmith")
+    asked = {"_LOSSMITH_COMPLETE": "complete_bash", "COMP_WORDS": "lossmith com", "COMP_CWORD": "1"}
+    finished = subprocess.run([command], capture_output=True, text=True, check=True, env={**os.environ, **asked})
+    assert finished.stdout.split() == ["compare"]
+
+
+def test_every_command_but_help_speaks_json() -> None:
+    from typer.main import get_command
+
+    def all_of(group: Any, names: tuple[str, ...] = ()) -> dict[str, set[str]]:
+        found = {}
+        for name, command in group.commands.items():
+            if hasattr(command, "commands"):
+                found |= all_of(command, (*names, name))
+            else:
+                found[" ".join((*names, name))] = {option for each in command.params for option in each.opts}
+        return found
+
+    options = all_of(get_command(cli.app))
+    assert len(options) == 12
+    assert [name for name, each in options.items() if "--json" not in each] == []
 
 
 def test_the_installed_command() -> None:

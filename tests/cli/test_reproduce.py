@@ -14,6 +14,8 @@ def test_list(run: Run) -> None:
     result = run("reproduce")
     assert result.code == 0
     assert all(name in result.out for name in reproduce.EXPERIMENTS)
+    listed = run("reproduce", "--json").json["experiments"]
+    assert [each["name"] for each in listed] == list(reproduce.EXPERIMENTS)
 
 
 def test_run_and_run_again(run: Run, tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def test_rows_without_a_target_are_left_out(tmp_path: Path) -> None:
         (
             {"age": ["old", *AGES[1:]], "ill": ILL},
             "ill",
-            "a column of numbers, but for 1 cells such as 'old' \\(row 1\\)",
+            "a column of numbers, but for 'old' \\(row 1\\)",
         ),
         ({"ill": ILL, "age": [f"{k}.5" for k in range(40)]}, "age", "40 different values in a, a number rather than"),
         ({"age": AGES, "ill": ["yes", *["no"] * 39]}, "ill", "ill is 'yes' in 1 rows of a only"),

@@ -32,7 +32,13 @@ STOPPED = 130
 
 
 def compare(
-    data: Annotated[str, Argument(help="A table (.csv or .parquet), or a name from `lossmith data list`.")],
+    data: Annotated[
+        str,
+        Argument(
+            help="A table (.csv, .parquet), arrays inputs and targets (.npz, .safetensors), or a name from "
+            "`lossmith data list`."
+        ),
+    ],
     target: Annotated[str | None, Option(help="The column of the table to predict.")] = None,
     metric: Annotated[str | None, Option(help="A name from `lossmith metrics`.")] = None,
     metric_fn: Annotated[
@@ -166,13 +172,13 @@ def _say(news: News, left: str) -> None:
     said = f"{news.share:4.0%}  {latest.recipe}{' on fresh seeds' * latest.is_confirmation}"
     for row in rows:
         if row.recipe == latest.recipe:
-            said += f": {comparison.settings.metric} {' '.join(cells_of(comparison, row)[1:3])}"
+            said += f": {comparison.settings.metric} {' '.join(filter(None, cells_of(comparison, row)[1:3]))}"
     print(f"{said}, {left}" if left else said, flush=True)
 
 
 def _live_table(comparison: Comparison) -> Table:
     table = Table(title=Text(f"{comparison.settings.data}: {comparison.settings.metric} on test rows"), **_LOOKS)
-    for number, column in enumerate(columns_of(comparison)):
+    for number, column in enumerate(comparison.columns):
         table.add_column(column, no_wrap=True, justify="left" if number == 0 else "right")
     for row in rows_of(comparison):
         table.add_row(*row)
@@ -180,10 +186,6 @@ def _live_table(comparison: Comparison) -> Table:
 
 
 _LOOKS: dict[str, Any] = {"title_justify": "left", "title_style": "bold", "box": None, "pad_edge": False}
-
-
-def columns_of(comparison: Comparison) -> tuple[str, ...]:
-    return ("loss", comparison.settings.metric, "against ce", "p", "rank", "ms/step")
 
 
 def rows_of(comparison: Comparison) -> list[tuple[str, ...]]:
@@ -222,7 +224,7 @@ def report_comparison(comparison: Comparison, folder: Path, *, as_json: bool) ->
         return
     if comparison.table:
         title = f"{comparison.settings.data}: {comparison.settings.metric} on test rows"
-        print_table(title, columns_of(comparison), rows_of(comparison))
+        print_table(title, comparison.columns, rows_of(comparison))
         print()
     print(comparison.verdict)
     for sentence in helps_in_words(helps, comparison.scale):

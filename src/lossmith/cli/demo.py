@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from typer import Exit, Option
 
 from lossmith.cli.align import print_alignments
-from lossmith.cli.compare import follow, report_comparison
+from lossmith.cli.compare import STOPPED, follow, report_comparison
 from lossmith.cli.console import progress_bar
 
 if TYPE_CHECKING:
@@ -23,7 +26,7 @@ COMPARED = ("ce_again", "focal", "smooth_ap", "traced", "ce+traced")
 NUM_SEEDS, NUM_TRIALS, NUM_STEPS = 5, 4, 700
 
 
-def demo() -> None:
+def demo(as_json: Annotated[bool, Option("--json", help="One JSON object.")] = False) -> None:
     """Which loss for average precision? A minute or two, nothing to fetch.
 
     One handwritten digit against the rest. First: which losses rank predictions as the metric does? Small models
@@ -70,6 +73,24 @@ def demo() -> None:
             advance(len(alignments))
     plot_alignment(alignments, FOLDER / "alignment.png")
 
+    if not as_json:
+        _tell_alignments(alignments)
+    metric, pool = find_metric(METRIC), pool_of(dataset)
+    settings = settings_for(
+        pool, metric, losses=COMPARED, num_seeds=NUM_SEEDS, num_trials=NUM_TRIALS, num_steps=NUM_STEPS
+    )
+    command = ("lossmith", "compare", "digits", f"--positive-class={POSITIVE_CLASS}", f"--metric={METRIC}")
+    news = answer_steps(settings, pool, metric, FOLDER, command=(*command, f"--losses={','.join(COMPARED)}"))
+    comparison, is_stopped = follow(news, is_quiet=as_json)
+    report_comparison(comparison, FOLDER, as_json=as_json)
+    if is_stopped:
+        print(f"Stopped. What is done is kept in {FOLDER}: the same command goes on.", file=sys.stderr)
+        raise Exit(STOPPED)
+    if not as_json:
+        print("Next, on a table of yours:\n    lossmith compare table.csv --target COLUMN --metric f1 --budget 5m")
+
+
+def _tell_alignments(alignments: dict[str, Alignment]) -> None:
     print_alignments(
         alignments, f"digit {POSITIVE_CLASS} against the rest: average precision on {NUM_SETS} held-out sets"
     )
@@ -81,12 +102,3 @@ def demo() -> None:
         f'\nIt trains in place of any loss of torch: loss = lossmith.load("{FOLDER}/loss.safetensors")'
         "\n\nA good order is not yet a good model, so the same model is now trained under several losses."
     )
-    metric, pool = find_metric(METRIC), pool_of(dataset)
-    settings = settings_for(
-        pool, metric, losses=COMPARED, num_seeds=NUM_SEEDS, num_trials=NUM_TRIALS, num_steps=NUM_STEPS
-    )
-    command = ("lossmith", "compare", "digits", f"--positive-class={POSITIVE_CLASS}", f"--metric={METRIC}")
-    news = answer_steps(settings, pool, metric, FOLDER, command=(*command, f"--losses={','.join(COMPARED)}"))
-    comparison, _ = follow(news)
-    report_comparison(comparison, FOLDER, as_json=False)
-    print("Next, on a table of yours:\n    lossmith compare table.csv --target COLUMN --metric f1 --budget 5m")

@@ -27,7 +27,7 @@ def reproduce(
     from lossmith.lab.reproduce import committed_results, find_experiment
 
     if name is None:
-        _list_experiments()
+        _list_experiments(as_json=as_json)
         return
     experiment = find_experiment(name)
     if scale not in experiment.scales:
@@ -66,9 +66,15 @@ def _run(experiment: Experiment, scale: str, folder: Path) -> dict[str, Result]:
     return read_results(experiment, scale, folder)
 
 
-def _list_experiments() -> None:
+def _list_experiments(*, as_json: bool) -> None:
     from lossmith.lab.reproduce import EXPERIMENTS
 
+    if as_json:
+        listed = [
+            {"name": each.name, "description": each.what, "scales": dict(each.scales)} for each in EXPERIMENTS.values()
+        ]
+        print_json({"experiments": listed})
+        return
     rows = [
         (experiment.name, experiment.what, "; ".join(f"{scale}: {what}" for scale, what in experiment.scales.items()))
         for experiment in EXPERIMENTS.values()

@@ -17,11 +17,12 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import torch
 
@@ -32,8 +33,11 @@ from lossmith.lab.comparing.recipes import default_losses
 from lossmith.lab.comparing.records import Settings, Trial
 from lossmith.lab.comparing.studying import compare_steps, planned
 from lossmith.lab.datasets import DATASETS, find_dataset, one_against_rest
+from lossmith.lab.datasets.array_file import read_arrays
 from lossmith.lab.datasets.splitting import Pool, pool_of
+from lossmith.lab.datasets.table_file import pool_of_columns, read_columns
 from lossmith.metrics import METRICS, find_metric
+from lossmith.predictions.files import SUFFIXES as ARRAY_SUFFIXES
 from lossmith.vocabulary import Metric
 
 RUN_FILE = "run.json"
@@ -66,7 +70,7 @@ class News:
 
 
 def compare(
-    data: str | os.PathLike[str] | Pool,
+    data: str | os.PathLike[str] | Mapping[str, Sequence[Any]] | Pool,
     *,
     metric: Metric | str,
     target: str | None = None,
@@ -82,11 +86,18 @@ def compare(
 ) -> Comparison:
     """Train one model under many losses; ``.verdict`` says which one to use, if any is better than cross-entropy.
 
-    ``data`` is a table in a file (``.csv``, ``.parquet``) with its ``target`` column, the name of a registered data
-    set, or a :class:`Pool`. ``budget`` is in seconds. With a ``folder`` a run that was stopped goes on there, and
-    ``lossmith report`` makes a page of it. ``progress`` prints a line for each loss that is done.
+    ``data`` is a table with its ``target`` column, in a file (``.csv``, ``.parquet``) or as columns in a dictionary
+    (``frame.to_dict("list")`` of pandas); a file of arrays (``.npz``, ``.safetensors``) with ``inputs`` or ``outputs``,
+    and ``targets``; the name of a registered data set; or a :class:`Pool`. ``budget`` is in seconds. With a ``folder``
+    a run that was stopped goes on there, and ``lossmith report`` makes a page of it. ``progress`` prints a line for
+    each loss that is done.
     """
-    pool = data if isinstance(data, Pool) else read_data(data, target=target, positive_class=positive_class)
+    if isinstance(data, Pool):
+        pool = data
+    elif isinstance(data, Mapping):
+        pool = _pool_of_columns("data", data, target)
+    else:
+        pool = read_data(data, target=target, positive_class=positive_class)
     metric = find_metric(metric) if isinstance(metric, str) else metric
     settings = settings_for(
         pool, metric, losses=losses, model=model, num_seeds=num_seeds, num_trials=num_trials, num_steps=num_steps
@@ -98,19 +109,24 @@ def compare(
         ):
             comparison = news.comparison
             if progress and news.is_new:
-                print(f"{news.share:4.0%}  {news.what}", file=sys.stderr)
+                latest = comparison.trials[-1]
+                print(
+                    f"{news.share:4.0%}  {latest.recipe}{' on fresh seeds' * latest.is_confirmation}", file=sys.stderr
+                )
     return comparison
 
 
 def read_data(data: str | os.PathLike[str], *, target: str | None = None, positive_class: int | None = None) -> Pool:
-    """A table in a file, or a registered data set."""
+    """A table or arrays in a file, or a registered data set."""
     path = Path(data)
     if str(data) not in DATASETS and (path.suffix or path.exists()):
         if positive_class is not None:
-            raise ValueError("a positive class goes with a named data set; the target of a table holds its classes.")
-        from lossmith.lab.datasets.table_file import read_table
-
-        return read_table(path, target=target)
+            raise ValueError("a positive class goes with a named data set; a file holds its classes.")
+        if path.suffix in ARRAY_SUFFIXES:
+            if target is not None:
+                raise ValueError(f"a target column goes with a table; in {path.name} it is the array called targets.")
+            return read_arrays(path)
+        return _pool_of_columns(path.stem, read_columns(path), target)
     if str(data) not in DATASETS and target is not None:
         beside = [each.name for each in sorted(path.parent.glob(f"{path.name}.*"))]
         hint = f"did you mean {beside[0]}?" if beside else "a table in a file works (table.csv)."
@@ -119,6 +135,14 @@ def read_data(data: str | os.PathLike[str], *, target: str | None = None, positi
         raise ValueError(f"a target column goes with a table in a file; {data} is a data set, and knows its target.")
     dataset = find_dataset(str(data)).load(None)
     return pool_of(dataset if positive_class is None else one_against_rest(dataset, positive_class))
+
+
+def _pool_of_columns(name: str, columns: Mapping[str, Sequence[Any]], target: str | None) -> Pool:
+    # to take the last column for granted would answer a question that nobody has asked
+    if target is None:
+        shown = ", ".join(list(columns)[:12]) + (" and others" if len(columns) > 12 else "")
+        raise ValueError(f"say which column of {name} is to be predicted (target): {shown}.")
+    return pool_of_columns(name, columns, target=target)
 
 
 def settings_for(

@@ -68,7 +68,7 @@ class Row:
     warnings: tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """Settings and trials; the rest is computed from them."""
 
@@ -142,13 +142,15 @@ class Comparison:
             else f"on the {row.num_seeds} seeds it was found on (not yet confirmed)"
         )
         if self.best() == REFERENCE:
+            how = "not" if row.paired.mean <= 0 else "not beyond noise"
             return (
-                f"{use}: {row.recipe} was ahead on the validation rows, but not beyond noise {where} "
-                f"({gain}).{self._what_is_open()}"
+                f"{use}: {row.recipe} was ahead on the validation rows, but {how} on test rows: "
+                f"{gain} {where}.{self._what_is_open()}"
             )
         p = row.paired.p if self.is_confirmed else row.p_corrected
+        use = "Use" if self.is_complete else "So far, use"
         return (
-            f"Use {row.recipe}: {gain} against tuned cross-entropy ({_p_in_words(p)}), {where}.{self._what_is_open()}"
+            f"{use} {row.recipe}: {gain} against tuned cross-entropy ({_p_in_words(p)}), {where}.{self._what_is_open()}"
         )
 
     def _what_is_open(self) -> str:
@@ -182,9 +184,20 @@ class Comparison:
         unfinished.replace(path)
         return path
 
+    def __repr__(self) -> str:
+        """The table and the verdict: what somebody wants who types its name."""
+        lines = [self.columns, *(cells(row, self.scale) for row in self.table)]
+        widths = [max(len(line[place]) for line in lines) for place in range(len(self.columns))]
+        shown = ("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in lines)
+        return "\n".join([f"{self.settings.data}, {self.settings.metric} on test rows", *shown, self.verdict])
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The heads of :func:`cells`."""
+        return "loss", self.settings.metric, "against ce", "p", "rank", "ms/step"
+
     def _repr_html_(self) -> str:
-        names = ("loss", self.settings.metric, "against ce", "p", "rank", "ms/step")
-        head = "".join(f"<th>{html.escape(name)}</th>" for name in names)
+        head = "".join(f"<th>{html.escape(name)}</th>" for name in self.columns)
         body = "".join(
             "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells(row, self.scale)) + "</tr>"
             for row in self.table

@@ -48,13 +48,17 @@ def read_table(path: str | Path, *, target: str | None = None) -> Pool:
     Two classes make yes-or-no predictions; the class that comes last in order is yes (``1`` of 0 and 1, ``yes`` of no
     and yes).
     """
+    return pool_of_columns(Path(path).stem, read_columns(path), target=target)
+
+
+def read_columns(path: str | Path) -> Mapping[str, Cells]:
+    """Every column by its name, as it stands in the file."""
     path = Path(path)
     if not path.is_file():
         raise ValueError(f"{path} is not there.")
     if path.suffix not in SUFFIXES:
         raise ValueError(f"{path.name} came; files that end in {', '.join(SUFFIXES)} work.")
-    columns = _read_parquet(path) if path.suffix == ".parquet" else _read_csv(path)
-    return pool_of_columns(path.stem, columns, target=target)
+    return _read_parquet(path) if path.suffix == ".parquet" else _read_csv(path)
 
 
 def pool_of_columns(name: str, columns: Mapping[str, Cells], *, target: str | None = None) -> Pool:
@@ -227,9 +231,10 @@ def _check_no_text_among_numbers(name: str, column: str, cells: Cells) -> None:
     text = [cell for cell in present if _number(cell) is None]
     if len(text) <= MAX_SHARE_OF_TEXT * len(present):
         row = next(number for number, cell in enumerate(cells) if cell is text[0])
+        cells_of_text = repr(text[0]) if len(text) == 1 else f"{len(text)} cells such as {text[0]!r}"
         raise ValueError(
-            f"{column} in {name} is a column of numbers, but for {len(text)} cells such as {text[0]!r} (row {row + 1});"
-            " mend them, or leave them empty."
+            f"{column} in {name} is a column of numbers, but for {cells_of_text} (row {row + 1}); "
+            "mend what is no number, or leave it empty."
         )
 
 
