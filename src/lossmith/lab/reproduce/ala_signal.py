@@ -34,12 +34,12 @@ from lossmith.metrics import find_metric
 
 # of the steps of a run that are done when a move is tried
 SHARE_BEFORE = 0.4
-NUM_MATRICES = {"smoke": 2, "small": 12}
-NUM_TRIALS = {"smoke": 4, "small": 100}
+NUM_MATRICES = {"smoke": 1, "small": 8}
+NUM_TRIALS = {"smoke": 4, "small": 40}
 NUM_SEEDS = {"smoke": 1, "small": 3}
 SCALES = {
     "smoke": "small digits, seconds",
-    "small": "a perceptron on 3,200 images of MNIST: 12 matrices and the identity, 100 moves, 3 seeds; minutes",
+    "small": "a perceptron on 3,200 images of MNIST: 8 matrices and the identity, 40 moves, 3 seeds; minutes",
 }
 
 
@@ -132,7 +132,7 @@ def _units(scale: str) -> list[Unit]:
 
 def _fixed(scale: str, seed: int) -> list[Unit]:
     units = []
-    for corruption in CORRUPTIONS if scale == "small" else CORRUPTIONS[::2]:
+    for corruption in CORRUPTIONS[::2]:
         metric = "multiclass_balanced_accuracy" if corruption == "imbalance" else "accuracy"
         run = replace(IMAGES[scale], loss="ala", metric=metric, corruption=corruption, seed=seed)
         units += [
@@ -141,7 +141,7 @@ def _fixed(scale: str, seed: int) -> list[Unit]:
                 {**asdict(run), "matrix": matrix},
                 partial(fixed_matrix_steps, run, matrix),
             )
-            for matrix in range(NUM_MATRICES[scale] + (scale == "small"))
+            for matrix in range(NUM_MATRICES[scale] + 1)
         ]
     return units
 
