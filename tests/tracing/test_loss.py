@@ -9,7 +9,9 @@ import warnings
 import pytest
 import torch
 import torch.nn.functional as F
+from sklearn.metrics import accuracy_score
 from torch import Tensor, nn
+from torchmetrics.classification import BinaryF1Score
 
 import lossmith
 from lossmith import TracedLoss, trace
@@ -188,6 +190,41 @@ def test_a_set_that_says_nothing_costs_nothing_and_warns_once() -> None:
     loss(outputs, torch.zeros(5).long())  # a second warning would be an error
 
 
+def test_python_divides_by_zero_where_torch_gives_nan() -> None:
+    def precision(outputs: Tensor, targets: Tensor) -> float:
+        is_chosen = outputs > 0
+        return int((is_chosen & (targets == 1)).sum()) / int(is_chosen.sum())
+
+    loss, targets = trace(precision), torch.tensor([1, 0, 1])
+    assert gradient_of(loss, torch.tensor([1.0, 2.0, -1.0]), targets).abs().sum() > 0
+    with pytest.warns(UserWarning, match="not defined on a set"):
+        assert gradient_of(loss, torch.tensor([-1.0, -2.0, -1.0]), targets).abs().sum() == 0
+
+
+@pytest.mark.parametrize("link", [0.0, 0.5, 1.0])
+def test_classes_that_are_masked_out_have_no_gradient(link: float, generator: torch.Generator) -> None:
+    outputs, targets = torch.randn(8, 4, generator=generator), torch.arange(8) % 4
+    outputs[:, 2] = -torch.inf  # the right answer of two rows
+    gradient = gradient_of(trace(accuracy, link=link), outputs, targets)
+    assert gradient.isfinite().all()
+    assert (gradient[:, 2] == 0).all()
+    assert gradient.abs().sum() > 0
+
+
+def test_code_that_writes_to_its_arguments_writes_to_copies(generator: torch.Generator) -> None:
+    def careless(outputs: Tensor, targets: Tensor) -> Tensor:
+        outputs -= outputs.mean()
+        targets[targets == 3] = 0
+        return (outputs.argmax(-1) == targets).float().mean()
+
+    outputs, targets = torch.randn(8, 4, generator=generator), torch.arange(8) % 4
+    outputs_before, targets_before = outputs.clone(), targets.clone()
+    expected = gradient_of(F.cross_entropy, outputs, targets.where(targets != 3, 0))
+    torch.testing.assert_close(gradient_of(trace(careless, link=0), outputs, targets), expected)
+    assert torch.equal(outputs, outputs_before)
+    assert torch.equal(targets, targets_before)
+
+
 def test_under_autocast_and_in_half_precision(generator: torch.Generator) -> None:
     torch.manual_seed(0)
     model, inputs, targets = nn.Linear(6, 3), torch.randn(16, 6, generator=generator), torch.arange(16) % 3
@@ -229,7 +266,7 @@ def test_what_depends_on_more_than_decisions_is_followed_by_random_steps() -> No
         return float((abs(scores - targets.numpy()) < 1).mean() + 0 * scores.sum())
 
     loss, outputs = trace(clipped), torch.tensor([3.0, -3.0], requires_grad=True)
-    with pytest.warns(UserWarning, match=r"random steps.*numpy at .*test_loss.py:\d+"):
+    with pytest.warns(UserWarning, match=r"random steps.*numpy at .*test_loss.py:\d+\. Decisions .* in torch"):
         loss(outputs, torch.zeros(2)).backward()
     assert outputs.grad is not None
     assert outputs.grad.isfinite().all()
@@ -250,6 +287,11 @@ def test_what_depends_on_more_than_decisions_is_followed_by_random_steps() -> No
         (lambda: trace(lambda o, t: o > 0)(torch.randn(3), torch.ones(3)), "one number works"),
         (lambda: trace(lambda o, t: "good")(torch.randn(3), torch.ones(3)), "str; one number works"),
         (lambda: trace("auc")(torch.randn(3, 2), torch.ones(3)), "binary predictions"),
+        (lambda: trace(accuracy, temperature=float("nan")), "temperature=nan"),
+        (lambda: trace(accuracy, memory=1.5), "memory=1.5"),  # type: ignore[arg-type]
+        (lambda: trace(f1)(torch.randn(3, 1), torch.ones(3)), r"outputs.squeeze\(1\) works"),
+        (lambda: trace(BinaryF1Score), r"an instance of it, BinaryF1Score\(...\), works"),
+        (lambda: trace(accuracy_score), "accuracy_score of scikit-learn came.*targets_first"),
     ],
 )
 def test_mistakes_get_a_sentence(call, sentence: str) -> None:
@@ -271,8 +313,6 @@ def test_lower_is_better_turns_the_gradient(generator: torch.Generator) -> None:
 
 
 def test_a_wrapped_metric_of_another_library(generator: torch.Generator) -> None:
-    from sklearn.metrics import accuracy_score
-
     metric = wrap(accuracy_score, kind="binary", higher_is_better=True, order="targets_first", takes="labels")
     outputs, targets = torch.randn(9, generator=generator), torch.arange(9) % 2
     expected = gradient_of(F.binary_cross_entropy_with_logits, outputs, targets.float())

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torchmetrics.functional.classification import binary_auroc
 
 from lossmith.tracing.recording import run
 from tests.tracing.unmodified import LIBRARIES, OWN, Case
@@ -46,6 +47,18 @@ def test_escapes_are_named_with_their_line() -> None:
     (escape,) = trace.escapes
     assert escape.startswith("numpy at ")
     assert escape.endswith(f"test_recording.py:{sum_in_numpy.__code__.co_firstlineno + 1}")
+
+
+def test_decisions_within_a_library_are_named_with_the_line_that_calls_it() -> None:
+    def of_library(outputs: Tensor, targets: Tensor) -> Tensor:
+        return binary_auroc(outputs, targets)
+
+    outputs, targets = torch.rand(6), torch.arange(6) % 2
+    (*_, order) = run(of_library, outputs, targets, wants_sources=True)[1].decisions
+    assert order.source.endswith(f"test_recording.py:{of_library.__code__.co_firstlineno + 1}")
+    # nobody's own code calls it: the library's
+    (*_, order) = run(binary_auroc, outputs, targets, wants_sources=True)[1].decisions
+    assert "torchmetrics" in order.source
 
 
 def test_inference_mode_is_refused_and_no_grad_is_not() -> None:

@@ -86,21 +86,18 @@ class TracedLoss(nn.Module):
         memory: int = 0,
     ) -> None:
         super().__init__()
-        if not callable(metric):
+        _check_metric(metric)
+        if not link >= 0 or memory < 0 or memory != int(memory) or not _as_number(temperature) > 0:
             raise ValueError(
-                f"trace: {type(metric).__name__} came; a Metric or a function of outputs and targets works."
-            )
-        if link < 0 or memory < 0 or _as_number(temperature) <= 0:
-            raise ValueError(
-                f"trace: link={link}, temperature={_as_number(temperature)}, memory={memory} came; link and memory of "
-                "0 or more and a temperature above 0 work."
+                f"trace: link={link}, temperature={_as_number(temperature)}, memory={memory} came; a link of 0 "
+                "or more, a whole number of batches and a temperature above 0 work."
             )
         self.higher_is_better = higher_is_better
         self.link = link
         self.temperature = temperature
         self._metric = metric if isinstance(metric, Metric) else None
         self._fn = _function_of(metric)
-        self._batches: deque[tuple[Tensor, Tensor]] = deque(maxlen=memory)
+        self._batches: deque[tuple[Tensor, Tensor]] = deque(maxlen=int(memory))
         self._plans: dict[Any, Plan] = {}
         self._tables = Tables()
         self._num_calls = 0
@@ -151,7 +148,12 @@ class TracedLoss(nn.Module):
             raise ValueError(f"{self}: outputs came as {_what(outputs)}; a tensor of scores in floating point works.")
         if not isinstance(targets, Tensor):
             raise ValueError(f"{self}: targets came as {_what(targets)}; a tensor works.")
-        if _as_number(self.temperature) <= 0:
+        if outputs.dim() == 2 and outputs.shape[1] == 1 and targets.shape == outputs.shape[:1]:
+            raise ValueError(
+                f"{self}: outputs came as {_what(outputs)}, targets as {_what(targets)}, and code that compares them "
+                "compares each with all; outputs.squeeze(1) works."
+            )
+        if not _as_number(self.temperature) > 0:
             raise ValueError(f"{self}: the temperature has become {_as_number(self.temperature):g}; above 0 works.")
 
     def _check_layout(self, outputs: Tensor, targets: Tensor) -> None:
@@ -217,8 +219,8 @@ class TracedLoss(nn.Module):
             plan = self._plans[key] = survey(subject, self._generator())
             if plan.black_box:
                 self._warn(
-                    f"{self} follows the metric by random steps of the outputs, slowly and noisily, because its value "
-                    f"depends on more than its decisions ({plan.black_box})."
+                    f"{self} follows the metric by random steps of the outputs, slowly and noisily: {plan.black_box}. "
+                    "Decisions that the code takes in torch, as in (outputs > 0).numpy(), can be traced."
                 )
         elif not plan.black_box and (self._num_calls % CALLS_BETWEEN_CHECKS == 0 or not plan.is_tested):
             checked = recheck(plan, subject, self._generator())
@@ -259,6 +261,19 @@ def _function_of(metric: Metric | MetricFunction) -> MetricFunction:
     if isinstance(metric, Metric):
         return _OfOneSet(metric.value)
     return CleanModule(metric) if is_torchmetrics_module(metric) else metric
+
+
+def _check_metric(metric: object) -> None:
+    name = getattr(metric, "__name__", type(metric).__name__)
+    if not callable(metric):
+        raise ValueError(f"trace: {name} came; a Metric or a function of outputs and targets works.")
+    if isinstance(metric, type):
+        raise ValueError(f"trace: the class {name} came; an instance of it, {name}(...), works.")
+    if str(getattr(metric, "__module__", "")).startswith("sklearn."):
+        raise ValueError(
+            f"trace: {name} of scikit-learn came, which takes targets first, and most of its metrics labels, not "
+            "scores; lossmith.metrics.wrap() says so, with order='targets_first' and takes='labels'."
+        )
 
 
 def _as_number(temperature: float | Tensor) -> float:

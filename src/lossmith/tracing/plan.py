@@ -105,8 +105,7 @@ def survey(subject: Subject, generator: torch.Generator) -> Plan:
     if not plan.is_continuous and not _replays(subject, trace, generator):
         if subject.reads_order and any(decision.operation == "numpy" for decision in trace.decisions):
             return survey(replace(subject, reads_order=False), generator)
-        escapes = ", ".join(trace.escapes) or "no decision on the outputs was seen"
-        return replace(plan, black_box=escapes)
+        return replace(plan, black_box=_why_not_traced(trace))
     return _with_ways(plan, _groups(trace.decisions), subject, trace.decisions, subject.goodness(value), generator)
 
 
@@ -175,6 +174,15 @@ def _try_run(subject: Subject, groups: Sequence[Group]) -> Run | None:
         return lift(subject, {group.numbers: group.way for group in groups})
     except Exception:  # the code was written for ordinary tensors: whatever it meets with others, another way is taken
         return None
+
+
+def _why_not_traced(trace: Trace) -> str:
+    if trace.escapes:
+        first, *others = dict.fromkeys(trace.escapes)
+        return f"scores leave torch by {first}{f' and {len(others)} more places' if others else ''}"
+    if trace.decisions:
+        return "the decisions of other outputs, replayed on these, do not give the value that the others have"
+    return "no operation of torch was seen to decide on them, as if the code were compiled or its value constant"
 
 
 def _check_value(subject: Subject, value: object, trace: Trace, drawn: Sequence[str]) -> None:

@@ -16,10 +16,13 @@ tensor(0.3333)
 
 from __future__ import annotations
 
+import os
 import random
 import sys
+import sysconfig
 from collections.abc import Callable, Collection
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -44,7 +47,11 @@ MAX_LENGTH_OF_LIST = 4096
 SAME_SCORE = frozenset("detach detach_ item requires_grad_ __deepcopy__".split())
 LEAVES_TORCH = frozenset("__array__ __complex__ __float__ __index__ __int__ numpy tolist".split())
 _UNREAD = Threshold("", torch.empty(0), torch.empty(0, dtype=torch.bool))
-_SKIPPED = (str(Path(__file__).parent), str(Path(torch.__file__).parent))
+_OF_TRACING = (str(Path(__file__).parent) + os.sep, str(Path(torch.__file__).parent) + os.sep)
+_OF_LIBRARIES = (
+    *(sysconfig.get_path(name) + os.sep for name in ("stdlib", "purelib", "platlib")),
+    str(Path(__file__).parent.parent) + os.sep,
+)
 
 
 def run(
@@ -61,10 +68,14 @@ def run(
     """The value of the metric, as it comes, and the trace of its run. See :class:`Trace` for the options."""
     trace = Trace(override, only, returns_float, reads_order, wants_sources)
     try:
+        # copies, because code that writes to its arguments must not write to the model's outputs, nor see it twice
+        outputs, targets = outputs.clone(), targets.clone()
         with trace:
             value = fn(as_score(outputs), targets)
     except Returned as returned:
         value = returned.value
+    except ZeroDivisionError:  # Python's way to say what torch says by a NaN: not defined on this set
+        value = torch.nan
     return value, trace
 
 
@@ -209,11 +220,17 @@ def states_of_generators() -> dict[str, int]:
 
 
 def caller() -> str:
-    """``file:line`` of the code of the metric that is being run."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_SKIPPED):
+    """``file:line`` of the user's code that is being run, or else of the library that the metric comes from."""
+    frame: FrameType | None = sys._getframe(1)
+    of_library = ""
+    while frame is not None and frame.f_code is not run.__code__:
+        file = frame.f_code.co_filename
+        if not file.startswith((*_OF_TRACING, "<frozen")):
+            if not file.startswith(_OF_LIBRARIES):
+                return f"{file}:{frame.f_lineno}"
+            of_library = of_library or f"{file}:{frame.f_lineno}"
         frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+    return of_library or "compiled code"
 
 
 def _traced(tree: Any, found: list[Tensor]) -> list[Tensor]:
