@@ -105,9 +105,11 @@ def test_probabilities_are_refused_unless_they_are_read(kind: Kind, outputs: Ten
 def test_scores_in_a_narrow_range_may_be_honest() -> None:
     with pytest.warns(UserWarning, match=r"all outputs lie between 0\.00\d+ and 0\.\d+; they are read as raw scores"):
         check_predictions(Kind.BINARY, PROBABILITIES * 0.4, LABELS)
+    with pytest.warns(UserWarning, match="they are read as raw scores"):
+        check_predictions(Kind.BINARY, PROBABILITIES[:10], LABELS[:10])  # no proof, but none of them is negative
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        check_predictions(Kind.BINARY, PROBABILITIES[:10], LABELS[:10])  # too few to tell
+        check_predictions(Kind.BINARY, PROBABILITIES[:5], LABELS[:5])  # too few to tell
         check_predictions(Kind.BINARY, torch.zeros(40), LABELS)  # a model that has not learned yet
 
 

@@ -190,13 +190,13 @@ def _check_scores(kind: Kind, outputs: Tensor) -> None:
         return
     if kind in (Kind.BINARY, Kind.MULTILABEL):
         # logits of a real model that stay inside [0, 1] and yet spread over half of it do not happen by chance
-        # in a set of some size; a small or narrow set may well be honest
+        # in a set of some size; a small or narrow set may well be honest, but is worth a word
         if outputs.numel() >= 20 and high - low > 0.5:
             raise ValueError(
                 f"{kind} predictions: all {outputs.numel()} outputs lie between {low:.3g} and {high:.3g}: these are "
                 "probabilities; raw scores (logits) work: torch.logit(probabilities)."
             )
-        if outputs.numel() >= 20:
+        if outputs.numel() >= 8:
             warnings.warn(
                 f"{kind} predictions: all outputs lie between {low:.3g} and {high:.3g}; they are read as raw scores "
                 "(logits), not as probabilities.",
