@@ -34,13 +34,27 @@ def test_block_runs_and_prints_what_it_says(
 
 
 def test_pages_have_blocks() -> None:
-    assert len(BLOCKS) >= 8
+    print(f"{len(BLOCKS)} Python blocks on {len(PAGES)} pages")  # seen with -s
+    assert len(BLOCKS) >= 30
+    without = [
+        page.name for page in (ROOT / "docs" / "how-to").glob("*.md") if "```" not in page.read_text(encoding="utf8")
+    ]
+    assert not without, f"how-tos that show nothing to type: {without}"
 
 
 def test_no_page_names_a_machine() -> None:
     pattern = re.compile(r"(^|[^\w.])/(work|root|home|tmp)/")
     for page in PAGES:
         assert not pattern.search(page.read_text(encoding="utf8")), page
+
+
+def test_every_command_is_in_the_reference() -> None:
+    from lossmith.cli import app, data
+
+    page = (ROOT / "docs" / "reference" / "cli.md").read_text(encoding="utf8")
+    names = [command.name for command in app.registered_commands]
+    for name in (*names, *(f"data {command.name}" for command in data.registered_commands)):
+        assert f"`lossmith {name}" in page, name
 
 
 def test_commands_on_pages_exist() -> None:
