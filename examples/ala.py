@@ -1,6 +1,6 @@
 """Adaptive Loss Alignment: a controller moves a loss while the model trains, and learns which moves help the metric.
 
-python examples/ala.py [training steps]
+python examples/ala.py [training steps] [picture of the run, such as run.png]
 """
 
 import sys
@@ -10,10 +10,11 @@ import torch
 import lossmith
 from lossmith.lab.datasets import find_dataset
 from lossmith.methods.ala import Child, ClassCorrelationLoss, EpochBatches
+from lossmith.methods.ala.figures import draw_run
 from lossmith.training import predict
 
 
-def main(num_steps: int = 1200) -> None:
+def main(num_steps: int = 1200, picture: str | None = None) -> None:
     torch.manual_seed(0)
     digits = find_dataset("digits").load(None)
     inputs, targets = digits.train_inputs.flatten(1), digits.train_targets
@@ -23,20 +24,22 @@ def main(num_steps: int = 1200) -> None:
     loss = ClassCorrelationLoss(10)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.003)
     child = Child(model, loss, optimizer, EpochBatches(inputs[train], targets[train], batch_size=32, seed=0))
-    accuracy = lossmith.metrics.accuracy()
-    for step in lossmith.adaptive_steps(
+    accuracy, controller = lossmith.metrics.accuracy(), lossmith.ALA(loss, learning_rate=0.01)
+    rounds = lossmith.adaptive_steps(
         [child],
-        lossmith.ALA(loss),
+        controller,
         accuracy,
         (inputs[reward], targets[reward]),
         num_steps=num_steps,
-        interval=max(num_steps // 12, 2),
+        interval=max(num_steps // 60, 2),
         selection=(inputs[choice], targets[choice]),
-    ):
-        selected = step.selected
-    model.load_state_dict(selected)
+    )
+    steps = list(rounds)
+    model.load_state_dict(steps[-1].selected)
     print(f"test accuracy: {accuracy(predict(model, digits.test_inputs.flatten(1)), digits.test_targets):.4f}")
+    if picture:
+        draw_run(steps, controller, loss, picture)
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    main(*map(int, sys.argv[1:2]), *sys.argv[2:3])

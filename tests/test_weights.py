@@ -109,11 +109,11 @@ def test_damaged_and_foreign_files(tmp_path: Path) -> None:
         path.write_bytes(whole[:size])
         with pytest.raises(ValueError, match="cannot be read"):
             load(path)
-    save_file(weights | {"curve.centres": torch.full((16,), torch.nan)}, path, metadata)
+    save_file(weights | {"curve.raw_heights": torch.full((8,), torch.nan)}, path, metadata)
     with pytest.raises(ValueError, match="NaN or infinite"):
         load(path)
-    save_file({name: tensor for name, tensor in weights.items() if name != "curve.centres"}, path, metadata)
-    with pytest.raises(ValueError, match=r"is damaged: .*centres"):
+    save_file({name: tensor for name, tensor in weights.items() if name != "curve.raw_heights"}, path, metadata)
+    with pytest.raises(ValueError, match=r"is damaged: .*heights"):
         load(path)
     save_file({"layer.weight": torch.zeros(3)}, path)
     with pytest.raises(ValueError, match=r"is not a loss of lossmith: it holds layer\.weight"):

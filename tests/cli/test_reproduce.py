@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ def test_run_and_run_again(run: Run, tmp_path: Path) -> None:
     result = run(*command)
     assert (result.code, result.err) == (0, "")
     assert result.json["met"] is True
-    assert [row["loss"] for row in result.json["rows"]] == ["ce", "uniloss"]
+    assert [row["loss"] for row in result.json["rows"]] == ["ce", "uniloss", "traced link 0.5"]
     assert (tmp_path / "uniloss-mnist-ap-smoke.json").is_file()
     assert run(*command).out == result.out
 
@@ -32,9 +33,9 @@ def test_show_and_a_missed_bar(run: Run, tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(reproduce, "COMMITTED", tmp_path)
     command = ("reproduce", "uniloss-mnist-ap", "--show", "--json")
     assert "no result of uniloss-mnist-ap at the scale cpu is kept" in run(*command).sentence
-    tests = {f"{loss}-seed{seed}": 0.99 for loss in ("ce", "uniloss") for seed in range(3)}
-    content = ", ".join(f'"{name}": {{"test": {test}}}' for name, test in tests.items())
-    (tmp_path / "uniloss-mnist-ap-cpu.json").write_text(f'{{"results": {{{content}}}}}')
+    names = [unit.name for unit in reproduce.find_experiment("uniloss-mnist-ap").units("cpu")]
+    results = {name: {"test": 0.99, "curve": [{"validation": 0.98}]} for name in names}
+    (tmp_path / "uniloss-mnist-ap-cpu.json").write_text(json.dumps({"results": results}))
     result = run(*command)
     assert result.code == 1
     assert result.json["met"] is False

@@ -183,6 +183,34 @@ def test_values_worked_by_hand() -> None:
     assert feature.item() == pytest.approx(-1)  # below the second best of the others
 
 
+@pytest.mark.parametrize("side", [-1.0, 1.0])
+def test_sets_that_are_all_wrong_or_all_right_fall_as_they_get_better(side: float) -> None:
+    """Margins in units of their mean: raising all changes their spread alone, which must not make a loss rise."""
+    surrogate = margin_loss("binary").double()
+    scores = side * torch.rand(50, 64).add(3.0).double()
+    targets = torch.ones(50, 64)
+    with torch.no_grad():
+        for weights in surrogate.parameters():
+            weights.add_(torch.randn(weights.shape))
+        losses = torch.stack([surrogate(scores + raised, targets) for raised in torch.linspace(0, 1, 20)])
+    assert (losses.diff(dim=0) < 0).all()
+
+
+def test_counts_tell_sets_apart_that_are_nearly_all_wrong() -> None:
+    torch.manual_seed(0)
+    surrogate = CountsNetwork("binary", hidden=32, floor=0.002)
+    with torch.no_grad():
+        # as learning leaves them: every unit is saturated
+        for weights in surrogate.head.raw_weights:
+            weights.add_(4.0)
+    targets = torch.randint(2, (1, 512))
+    wrong = torch.randn(1, 512) + torch.where(targets == 1, -4.0, 4.0)
+    losses = torch.stack(
+        [surrogate(wrong + raised * torch.sign(targets - 0.5), targets) for raised in (0.0, 0.01, 0.02)]
+    )
+    assert (losses.diff(dim=0) < 0).all()
+
+
 def test_classes_that_a_network_was_not_made_for() -> None:
     with pytest.raises(ValueError, match="made for 3 classes; 4 came"):
         DeepSets("multiclass", num_classes=3)(torch.zeros(1, 2, 4), torch.zeros(1, 2).long())

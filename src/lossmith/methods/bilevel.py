@@ -346,19 +346,25 @@ def stratified_batches(
         raise ValueError(f"positive_share={positive_share} of batches of {batch_size} leaves one class out.")
     if not (len(positives) and len(negatives)):
         raise ValueError("the targets are of one class; stratified batches need two.")
+    members = torch.cat([positives, negatives])
+    num_of_each = torch.tensor([num_positives, batch_size - num_positives])
+    # where a row's class begins among the members, and how long it is
+    begin = torch.tensor([0, len(positives)]).repeat_interleave(num_of_each)
+    length = torch.tensor([len(positives), len(negatives)]).repeat_interleave(num_of_each).double()
     while True:
-        index = torch.cat(
-            [
-                group[torch.randint(len(group), (count,), generator=generator)]
-                for group, count in ((positives, num_positives), (negatives, batch_size - num_positives))
-            ]
-        )
-        yield inputs[index], targets[index]
+        drawn = torch.rand(batch_size, dtype=torch.double, generator=generator)
+        index = members[drawn.mul_(length).long().add_(begin)]
+        yield inputs.index_select(0, index), targets[index]
 
 
 def has_two_classes(targets: Tensor) -> bool:
-    kept = targets[targets != IGNORE_INDEX]
-    return bool(kept.numel() and kept.min() != kept.max())
+    if not targets.numel():
+        return False
+    lowest, highest = targets.aminmax()
+    if lowest < 0:  # some are left out
+        kept = targets[targets != IGNORE_INDEX]
+        return bool(kept.numel() and kept.min() != kept.max())
+    return bool(lowest != highest)
 
 
 def _with_two_classes(batches: Iterable[Batch]) -> Iterator[Batch]:

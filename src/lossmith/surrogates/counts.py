@@ -126,6 +126,7 @@ class RisingNetwork(nn.Module):
     def forward(self, rising: Tensor, free: Tensor) -> Tensor:
         first, second, last = (F.softplus(weight) for weight in self.raw_weights)
         x = torch.tanh(F.linear(rising, first) + self.free(free))
-        x = torch.tanh(F.linear(x, second, self.biases[0]))
-        # where every unit is saturated rounding would leave a loss that is flat while its metric still rises
+        # tanh - 1: what is left of a saturated unit would be lost beside the 1, and with it the order of bad sets
+        x = -2 * torch.sigmoid(-2 * F.linear(x, second, self.biases[0]))
+        # where every unit of the first layer is saturated the slope alone tells one set from another
         return F.linear(x, last, self.biases[1]).squeeze(-1) + SMALLEST_SLOPE * rising.mean(-1)

@@ -1,8 +1,12 @@
 """A function of one number that falls by construction, and is never sharper than allowed.
 
-``phi(x) = sum a_i sigmoid((b_i - x) / T_i) + sum c_j softplus((d_j - x) / U_j)`` with positive heights and widths of at
-least ``floor``. The steps count errors, the ramps keep a slope where every step is flat. Rank correlation cares for
-neither slope nor scale, so nothing else keeps a learned loss fit to train with: without a floor it becomes a staircase.
+``phi(x) = sum a_i sigmoid(-x / T_i) - c x`` with positive heights, a positive slope, and widths of at least ``floor``.
+The steps count errors, the slope keeps a gradient where every step is flat. Rank correlation cares for neither slope
+nor scale, so nothing else keeps a learned loss fit to train with: without a floor it becomes a staircase.
+
+Every step is at 0, where decisions change. Steps elsewhere would fit no worse, but a loss that divides margins by their
+mean size also sees how they spread: of a set that is all wrong a step below 0 makes it rise while every row gets
+better. This one is concave left of 0 and convex right of it, and there it falls.
 
 >>> import torch
 >>> phi = FallingMixture(floor=0.1)
@@ -13,41 +17,39 @@ True
 
 from __future__ import annotations
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 # softplus(-4) = .02
-RAMP = -4.0
+FIRST_SLOPE = -4.0
+WIDEST_AT_FIRST = 2.0
 
 
 class FallingMixture(nn.Module):
-    """48 numbers by default; maps any shape to the same shape, elementwise."""
+    """17 numbers by default; maps any shape to the same shape, elementwise."""
 
-    def __init__(self, *, floor: float, num_steps: int = 8, num_ramps: int = 8, reach: float = 2.0) -> None:
+    def __init__(self, *, floor: float, num_steps: int = 8, first_width: float | None = None) -> None:
+        """``first_width`` starts all steps at one width; by default they start at many. One step has no slope."""
         super().__init__()
         if floor <= 0:
             raise ValueError(f"floor is {floor}; a positive width works (0.03 to 1), larger is smoother.")
         self.floor = floor
-        self.num_steps = num_steps
-        # denser around 0, where decisions fall, and as sharp as the place is narrow: a blurred start stays blurred,
-        # because a few hundred steps do not carry a width over orders of magnitude
-        even = torch.cat([torch.linspace(-1, 1, num_steps), torch.linspace(-1, 1, num_ramps)])
-        centres = even * even.abs()
-        self.centres = nn.Parameter(reach * centres)
-        self.raw_widths = nn.Parameter((floor + centres.abs()).log())
-        # ramps start low: they are for slopes where every step is flat
-        self.raw_heights = nn.Parameter(torch.cat([torch.zeros(num_steps), torch.full((num_ramps,), RAMP)]))
+        # many widths from the start: a few hundred steps do not carry one over orders of magnitude
+        widths = floor + WIDEST_AT_FIRST * torch.linspace(0, 1, num_steps).square()
+        self.raw_widths = nn.Parameter(widths.log())
+        if first_width is not None:
+            nn.init.constant_(self.raw_widths, math.log(first_width))
+        self.raw_heights = nn.Parameter(torch.zeros(num_steps))
+        self.raw_slope = nn.Parameter(torch.tensor(FIRST_SLOPE)) if num_steps > 1 else None
 
     def forward(self, x: Tensor) -> Tensor:
         heights = F.softplus(self.raw_heights)
         widths = self.floor + self.raw_widths.exp()
-        depth = (self.centres - x.unsqueeze(-1)) / widths
-        steps, ramps = depth.split([self.num_steps, depth.shape[-1] - self.num_steps], dim=-1)
-        values = torch.sigmoid(steps) @ heights[: self.num_steps] + F.softplus(ramps) @ heights[self.num_steps :]
-        return values / self._unit(heights, widths)
-
-    def _unit(self, heights: Tensor, widths: Tensor) -> Tensor:
-        """Value at 0: a prediction that is just undecided costs 1, whatever the optimiser did to the scale."""
-        steps, ramps = (self.centres / widths).split([self.num_steps, len(widths) - self.num_steps])
-        return torch.sigmoid(steps) @ heights[: self.num_steps] + F.softplus(ramps) @ heights[self.num_steps :]
+        values = torch.sigmoid(-x.unsqueeze(-1) / widths) @ heights
+        if self.raw_slope is not None:
+            values = values - F.softplus(self.raw_slope) * x
+        # a prediction that is just undecided costs 1, whatever the optimiser did to the scale
+        return values / (heights.sum() / 2)

@@ -12,10 +12,11 @@ Shape legend: ``S`` sets, ``M`` rows, ``C`` scores in a row (1 in yes-or-no kind
 >>> summary = network.summarize(outputs, torch.randint(2, (3, 50), generator=generator))
 >>> costs = torch.tensor([0.0, 0.5, 1.0])
 >>> optimizer = torch.optim.Adam(network.parameters(), lr=0.01)
->>> for _ in range(5):
-...     fit = network.fit(*summary, costs)  # sets the gradient
+>>> first = network.fit(*summary, costs)  # sets the gradient
+>>> for _ in range(50):
 ...     optimizer.step()
->>> bool(network.fit(*summary, costs) < fit)
+...     fit = network.fit(*summary, costs)
+>>> bool(fit < first)
 True
 """
 

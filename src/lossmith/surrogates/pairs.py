@@ -64,9 +64,8 @@ class PairLoss(Surrogate):
         super().__init__()
         self.kind = _check_ordered_kind(kind)
         self.floor = floor
-        # AUC is one step at 0: ramps, and steps elsewhere, would weigh how far a pair is from it
-        self.curve = FallingMixture(floor=floor, num_steps=1, num_ramps=0, reach=0.0)
-        nn.init.constant_(self.curve.raw_widths, math.log(FIRST_WIDTH))
+        # AUC is one step at 0: a slope would weigh how far a pair is from it
+        self.curve = FallingMixture(floor=floor, num_steps=1, first_width=FIRST_WIDTH)
         self.register_buffer("grid", asinh_grid(num_nodes, reach=16.0), persistent=False)
 
     @property

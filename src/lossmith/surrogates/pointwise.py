@@ -114,7 +114,7 @@ class PointwiseSurrogate(Surrogate):
 
 
 def margin_loss(kind: Kind | str, *, floor: float = 0.04, top: int = 1) -> PointwiseSurrogate:
-    """The default: 48 weights that cannot rise. ``floor`` is the one number of smoothness to choose (0.03 to 1)."""
+    """The default: 17 weights that cannot rise. ``floor`` is the one number of smoothness to choose (0.03 to 1)."""
     return PointwiseSurrogate(kind, feature="margin", floor=floor, top=top)
 
 

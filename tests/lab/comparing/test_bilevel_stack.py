@@ -45,7 +45,7 @@ def test_fitting_is_that_of_the_method(generator: torch.Generator) -> None:
         network.fit(*network.summarize(sets.outputs[part], sets.targets[part]), costs[part])
         assert network.weights.grad is not None
         expected.append(network.weights.grad.clone())
-    stacked._fit(lambda: (outputs, targets), 1)
+    stacked._fit(outputs.unsqueeze(1), targets.unsqueeze(1))
     assert stacked.weights.grad is not None
     assert torch.allclose(stacked.weights.grad, torch.stack(expected), atol=1e-5)
 
@@ -53,16 +53,16 @@ def test_fitting_is_that_of_the_method(generator: torch.Generator) -> None:
 def test_it_learns_in_its_rhythm(generator: torch.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bilevel_stack, "NUM_FIRST_STEPS", 30)
     stacked, num_drawn = StackedBilevel(METRICS["auc"], "scratch", 1), []
-    outputs, targets = torch.randn(1, 20, generator=generator), torch.tensor([[0, 1] * 10])
+    outputs, targets = torch.randn(1, 1, 20, generator=generator), torch.tensor([[[0, 1] * 10]])
 
-    def draw() -> tuple[torch.Tensor, torch.Tensor]:
-        num_drawn.append(1)
-        return outputs, targets
+    def draw(num_batches: int) -> tuple[torch.Tensor, torch.Tensor]:
+        num_drawn.append(num_batches)
+        return outputs.expand(-1, num_batches, -1), targets.expand(-1, num_batches, -1)
 
     counts = []
     for _ in range(7):
         stacked.follow(draw)
-        counts.append(len(num_drawn))
+        counts.append(sum(num_drawn))
     assert counts == [30, 30, 30, 40, 40, 40, 50]
 
 

@@ -2,7 +2,7 @@
 
 The same steps as :func:`lossmith.methods.bilevel.bilevel_steps` takes for one model; a test holds the two together.
 
-Shape legend: ``S`` runs, ``C`` sets of one run (a batch and its jittered copies), ``B`` rows.
+Shape legend: ``S`` runs, ``K`` batches, ``C`` sets of one batch (itself and its jittered copies), ``B`` rows.
 """
 
 from __future__ import annotations
@@ -40,19 +40,21 @@ class StackedBilevel:
         first = network.weights.detach() if start == "scratch" else _universal_weights(metric.name)
         self.weights = nn.Parameter(first.expand(num_runs, -1).clone())
         self._sizes = [2, *network.row_widths, *network.set_widths, 1]
+        self._lengths = [length for size, width in pairwise(self._sizes) for length in (size * width, width)]
         self._num_row_layers = len(network.row_widths)
         rate = SURROGATE_RATES[start]
         self._optimizer = StackedAdam([self.weights], torch.full((num_runs,), rate)) if rate else None
         self._num_steps = 0
 
-    def follow(self, draw: Callable[[], tuple[Tensor, Tensor]]) -> None:
-        """``draw()`` gives outputs ``[S, B]`` of the models as they are, without gradients, and targets."""
+    def follow(self, draw: Callable[[int], tuple[Tensor, Tensor]]) -> None:
+        """``draw(K)`` gives outputs ``[S, K, B]`` of the models as they are, without gradients, and targets."""
         if self._optimizer is None:
             return
         if self._num_steps == 0:
-            self._fit(draw, NUM_FIRST_STEPS)
+            for _ in range(0, NUM_FIRST_STEPS, NUM_SURROGATE_STEPS):
+                self._fit(*draw(NUM_SURROGATE_STEPS))
         elif self._num_steps % NUM_MODEL_STEPS == 0:
-            self._fit(draw, NUM_SURROGATE_STEPS)
+            self._fit(*draw(NUM_SURROGATE_STEPS))
         self._num_steps += 1
 
     def of_stack(self, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -71,29 +73,34 @@ class StackedBilevel:
         loss: Tensor = values.detach().squeeze(1) + ((outputs - outputs.detach()) * gradient).sum(1)
         return loss
 
-    def _fit(self, draw: Callable[[], tuple[Tensor, Tensor]], num_steps: int) -> None:
+    def _fit(self, outputs: Tensor, targets: Tensor) -> None:
+        """One step for each of ``K`` batches. Models do not change in between: what is asked of them is asked once."""
         assert self._optimizer is not None
-        for _ in range(num_steps):
-            outputs, targets = draw()
-            sets = jittered(Kind.BINARY, outputs, targets, NUM_COPIES, JITTER, generator=self.generator)
-            costs = self.metric.cost(sets.outputs, sets.targets).view(len(outputs), -1)
-            rows, share = self.surrogate.network.summarize(sets.outputs, sets.targets)
-            rows, share = (each.unflatten(0, costs.shape) for each in (rows, share))
-            errors = self._judge(self.weights, rows, share) - costs
+        num_runs, num_steps = outputs.shape[:2]
+        sets = jittered(
+            Kind.BINARY,
+            outputs.flatten(0, 1),
+            targets.flatten(0, 1),
+            NUM_COPIES,
+            JITTER,
+            generator=self.generator,
+        )
+        costs = self.metric.cost(sets.outputs, sets.targets).to(outputs.dtype)
+        rows, share = self.surrogate.network.summarize(sets.outputs, sets.targets)
+        costs, rows, share = (each.view(num_runs, num_steps, -1, *each.shape[1:]) for each in (costs, rows, share))
+        for number in range(num_steps):
+            errors = self._judge(self.weights, rows[:, number], share[:, number]) - costs[:, number]
             self._optimizer.clear()
-            errors.masked_fill(costs.isnan(), 0).abs().mean(1).sum().backward()
+            errors.masked_fill(costs[:, number].isnan(), 0).abs().mean(1).sum().backward()
             self._optimizer.step(1.0)
 
     def _judge(self, weights: Tensor, rows: Tensor, share: Tensor) -> Tensor:
         """``[S, C]`` from ``[S, C, B, 2]`` and ``[S, C, B]``."""
         hidden = rows.flatten(1, 2)
-        begin = 0
         num_layers = len(self._sizes) - 1
+        parts = iter(weights.split(self._lengths, 1))
         for number, (size, width) in enumerate(pairwise(self._sizes), start=1):
-            matrix = weights[:, begin : begin + size * width].view(-1, width, size)
-            begin += size * width
-            bias = weights[:, begin : begin + width].unsqueeze(1)
-            begin += width
+            matrix, bias = next(parts).view(-1, width, size), next(parts).unsqueeze(1)
             hidden = torch.baddbmm(bias, hidden, matrix.mT)
             if number < num_layers:
                 hidden = F.softplus(hidden)

@@ -64,7 +64,7 @@ class StackResult:
 class FollowsModels(Protocol):
     """A loss that learns from the outputs of the models while they train; it has no variants."""
 
-    def follow(self, draw: Callable[[], tuple[Tensor, Tensor]], /) -> None: ...
+    def follow(self, draw: Callable[[int], tuple[Tensor, Tensor]], /) -> None: ...
 
 
 def stack_steps(
@@ -110,10 +110,16 @@ def stack_steps(
         parts, [seed + 31 for seed in own_seeds], batch_size=plan.batch_size, is_balanced=plan.is_balanced
     )
 
-    def draw() -> tuple[Tensor, Tensor]:
-        index = next(others)
-        with torch.no_grad():
-            return model(parts.train_rows(index)), parts.train_targets(index).repeat_interleave(per_seed, 0)
+    def draw(num_batches: int) -> tuple[Tensor, Tensor]:
+        """Of fresh rows: outputs and targets ``[S, num_batches, B]``."""
+        nonlocal dropout_state
+        index = torch.cat([next(others) for _ in range(num_batches)], 1)
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            torch.random.set_rng_state(dropout_state)
+            outputs = model(parts.train_rows(index))
+            dropout_state = torch.random.get_rng_state()
+        targets = parts.train_targets(index).repeat_interleave(per_seed, 0)
+        return outputs.unflatten(1, (num_batches, -1)), targets.unflatten(1, (num_batches, -1))
 
     for step in range(1, plan.num_steps + 1):
         start = time.process_time()

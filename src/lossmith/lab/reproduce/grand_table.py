@@ -72,6 +72,7 @@ LINEAR = Condition(
     {
         "traced_pairs": ("auc",),
         "traced_1": ("auc",),
+        "shipped": ("ap",),
         "traced_ap_pairs": ("ap",),
         "traced": ("ap",),
         "smooth_ap": ("ap",),

@@ -6,7 +6,7 @@ of the whole procedure. Two losses with the same seed share all of it: their dif
 M models, N rows, C classes.
 
 >>> from lossmith.baselines import find_loss
->>> task = Task("digits", num_rows=200, num_epochs=4)
+>>> task = Task("digits", num_rows=200, num_epochs=4, batch_size=16)
 >>> ce = find_loss("ce", "multiclass")
 >>> accuracy = train_seeds(task, lambda num_steps: ce, learning_rate=0.1, seeds=range(3))
 >>> accuracy.test.shape, bool(accuracy.test.mean() > 0.6)

@@ -43,7 +43,8 @@ RUN_FILE, SELECTED_FILE = "run.safetensors", "selected.safetensors"
 class AdaptiveStep(Step):
     """A round. ``number`` counts training steps and ``loss`` is the mean over the children.
 
-    ``details``, by child: ``values [children, U]``, ``costs``, ``rewards``, ``selection``; of the controller:
+    ``details``, by child: ``values [children, U]``, ``statistics [children, U, F]`` (what the controller sees next),
+    ``costs``, ``rewards``, ``selection``; of the controller:
     ``entropy`` and ``probabilities [3]`` of its moves; ``controller_seconds``, ``training_seconds``,
     ``evaluation_seconds`` of this round.
     """
@@ -239,6 +240,7 @@ def _learn(
         "costs": torch.stack(costs),
         "rewards": torch.stack(rewards) if rewards else torch.full((len(costs),), torch.nan),
         "selection": torch.stack([report.selection for report in reports]),
+        "statistics": torch.stack([report.statistics for report in reports]),
         "training_seconds": torch.stack([report.training_seconds for report in reports]).sum(),
         "evaluation_seconds": torch.stack([report.evaluation_seconds for report in reports]).sum(),
     }
