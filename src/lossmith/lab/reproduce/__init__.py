@@ -31,6 +31,7 @@ from lossmith.lab.reproduce import (
     reloss_speed,
     reloss_toy,
     surrogate,
+    surrogate_pace,
     tables_bilevel,
     tables_map,
     uniloss,
@@ -58,6 +59,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         surrogate.TABLE2,
         surrogate.TABLE3,
         surrogate.FIGURE3,
+        surrogate_pace.PACE,
         *ala.EXPERIMENTS,
         ala_signal.SIGNAL,
     )

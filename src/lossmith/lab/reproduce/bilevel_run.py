@@ -112,8 +112,8 @@ class _State:
             )
         else:
             self.surrogate = BilevelSurrogate(generator=generator)
-        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=run.learning_rate)
-        self.surrogate_optimizer = torch.optim.Adam(self.surrogate.parameters(), lr=run.surrogate_rate)
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=run.learning_rate, fused=True)
+        self.surrogate_optimizer = torch.optim.Adam(self.surrogate.parameters(), lr=run.surrogate_rate, fused=True)
         self._generator = generator
 
     def train(self, stretch: int) -> Generator[float, None, None]:
