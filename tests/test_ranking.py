@@ -305,7 +305,7 @@ EDGE_CASES = {
 
 
 @pytest.mark.usefixtures("method")
-@pytest.mark.parametrize("temperature", [1e-3, 0.1, 1, 1e3])
+@pytest.mark.parametrize("temperature", [ranking.MIN_TEMPERATURE, 1e-3, 0.1, 1, 1e3])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 @pytest.mark.parametrize("name", EDGE_CASES)
 def test_finite_at_the_edges(name: str, dtype: torch.dtype, temperature: float) -> None:
@@ -377,7 +377,15 @@ def test_shapes_that_differ_are_refused(call: Callable[[Tensor, Tensor], Tensor]
         call(torch.zeros(3, 4), torch.zeros(4))
 
 
-@pytest.mark.parametrize("temperature", [0, -1, float("nan")])
+@pytest.mark.parametrize("temperature", [0, -1, float("nan"), 1e-300])
 def test_temperature_is_positive(temperature: float) -> None:
-    with pytest.raises(ValueError, match="more than 0 works"):
+    with pytest.raises(ValueError, match="1e-06 or more works"):
         soft_rank(torch.zeros(3), temperature=temperature)
+
+
+@pytest.mark.parametrize("call", [spearman, kendall, soft_spearman])
+@pytest.mark.parametrize("values", [[1.0, 2.0], np.ones(2), torch.ones(2, dtype=torch.complex64)])
+def test_what_cannot_be_ranked_gets_a_sentence(call: Callable[[object, object], Tensor], values: object) -> None:
+    for arguments in ((values, torch.ones(2)), (torch.ones(2), values)):
+        with pytest.raises(ValueError, match=r"(list|ndarray|torch.complex64) came to be ranked; a torch.Tensor"):
+            call(*arguments)

@@ -137,6 +137,9 @@ def _tied_pairs(is_new: Tensor) -> Tensor:
 
 # ---- soft
 
+MIN_TEMPERATURE = 1e-6
+"""Below, float32 has nothing left to blur, and in the end distances overflow."""
+
 
 def soft_rank(x: Tensor, *, temperature: float = 0.1) -> Tensor:
     """Differentiable ranks from 1 on, in the shape of ``x``; the :func:`average_rank` as ``temperature`` goes to 0.
@@ -146,8 +149,8 @@ def soft_rank(x: Tensor, *, temperature: float = 0.1) -> Tensor:
     because ranks beyond 256 do not fit into bfloat16.
     """
     _check(x)
-    if not temperature > 0:
-        raise ValueError(f"temperature is {temperature}; more than 0 works (for exact ranks: average_rank).")
+    if not temperature >= MIN_TEMPERATURE:
+        raise ValueError(f"temperature={temperature}; {MIN_TEMPERATURE} or more works (for exact ranks: average_rank).")
     z = _standardised(x.to(_float_dtype(x))) / temperature
     _, order = _sort(z.detach())
     weight = torch.ones_like(z)
@@ -284,6 +287,10 @@ def _float_dtype(x: Tensor) -> torch.dtype:
 
 
 def _check(x: Tensor, other: Tensor | None = None) -> None:
+    for values in (x, x if other is None else other):
+        if not isinstance(values, Tensor) or values.is_complex():
+            came = values.dtype if isinstance(values, Tensor) else type(values).__name__
+            raise ValueError(f"{came} came to be ranked; a torch.Tensor of real numbers works (torch.as_tensor).")
     if x.dim() == 0 or x.shape[-1] == 0:
         raise ValueError(f"ranks of the shape {tuple(x.shape)} came; [..., N] with at least one value works.")
     if other is not None and other.shape != x.shape:

@@ -190,6 +190,17 @@ def test_a_share_is_a_share(make: Callable[[], Metric]) -> None:
         make()
 
 
+@pytest.mark.parametrize("beta", [-1, math.nan, math.inf])
+def test_a_weight_is_not_negative(beta: float) -> None:
+    with pytest.raises(ValueError, match=f"beta={beta}; 0"):
+        binary.fbeta(beta=beta)
+
+
+def test_a_threshold_is_a_number() -> None:
+    with pytest.raises(ValueError, match="threshold=nan"):
+        binary.f1(threshold=math.nan)
+
+
 def test_values_need_no_gradient_and_give_none() -> None:
     outputs = torch.randn(2, 30, requires_grad=True)
     for metric in binary.TABLE.values():

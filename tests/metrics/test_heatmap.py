@@ -98,6 +98,13 @@ def test_oks_is_the_formula_of_coco(
 
 def test_pckh_is_pck_of_the_scale(stack: tuple[Tensor, Tensor]) -> None:
     outputs, targets = stack
+    for one_outputs, one_targets, value in zip(outputs, targets, heatmap.pckh().value(outputs, targets)):
+        found = [
+            distance <= 0.5 * joint[3]
+            for person in people(one_outputs, one_targets, False)
+            for distance, joint in zip(person["distance"], person["joints"])
+        ]
+        assert value.item() == pytest.approx(np.mean(found), abs=1e-6)
     assert_close(heatmap.pckh().value(outputs, targets), heatmap.pck(alpha=0.5).value(outputs, targets))
     with pytest.raises(ValueError, match="fourth column"):
         heatmap.pckh()(outputs[0], targets[0, ..., :3])

@@ -54,6 +54,7 @@ def ap_of_classes(targets: Array, scores: Array) -> float:
 PAIRS: dict[str, tuple[Metric, Callable[[Array, Array], float]]] = {
     "accuracy": (multiclass.accuracy(), of_labels(sklearn.accuracy_score)),
     "top1_accuracy": (multiclass.top_k_accuracy(k=1), partial(top_k, k=1)),
+    "top5_accuracy": (multiclass.TABLE["top5_accuracy"], partial(top_k, k=5)),
     "top3_accuracy": (multiclass.top_k_accuracy(k=3), partial(top_k, k=3)),
     "f1_macro": (multiclass.f1_macro(), of_labels(sklearn.f1_score, average="macro")),
     "f1_micro": (multiclass.f1_micro(), of_labels(sklearn.f1_score, average="micro")),

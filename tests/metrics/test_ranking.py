@@ -184,8 +184,9 @@ def test_long_queries_of_equal_scores() -> None:
 
 
 def test_options_that_do_not_exist() -> None:
-    with pytest.raises(ValueError, match="k=0"):
-        ranking.ndcg(k=0)
+    for k in (0, 2.5, "10"):
+        with pytest.raises(ValueError, match=f"k={k!r}; a whole number from 1 on works"):
+            ranking.ndcg(k=k)
     with pytest.raises(ValueError, match="'exponential' and 'linear' work"):
         ranking.ndcg(gain="log")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="'skip' and 'zero' work"):

@@ -82,6 +82,12 @@ def test_worked_by_hand(dtype: torch.dtype) -> None:
     assert span.token_f1()(outputs, targets).dtype == torch.promote_types(dtype, torch.float32)
 
 
+def test_targets_in_sixteen_bits_change_nothing(generator: torch.Generator) -> None:
+    outputs, targets = sample(Kind.SPAN, generator=generator, ignored_share=0.2)
+    for metric in span.TABLE.values():
+        assert_close(metric.value(outputs, targets.half()), metric.value(outputs, targets), rtol=0, atol=0)
+
+
 def test_max_length() -> None:
     outputs = scores_of(
         [[2, 5]]

@@ -90,6 +90,18 @@ def test_refuses_anything_else(result: object) -> None:
         OverSets(lambda outputs, targets: result, "odd")(OUTPUTS[:1], TARGETS[:1])
 
 
+def test_a_function_that_writes_to_its_arguments_writes_to_copies() -> None:
+    def highest_after_one_more(outputs: Tensor, targets: Tensor) -> Tensor:
+        return outputs.add_(1).max()
+
+    outputs, over_sets = OUTPUTS.clone(), OverSets(highest_after_one_more, "odd")
+    for _ in range(2):
+        assert over_sets(outputs, TARGETS).tolist() == [4.0, 6.0, 1.0]
+    with pytest.warns(UserWarning, match="set by set"):
+        assert over_sets.loop(zip(outputs, TARGETS)).tolist() == [4.0, 6.0, 1.0]
+    assert torch.equal(outputs, OUTPUTS)
+
+
 def test_keeps_gradients() -> None:
     outputs = OUTPUTS.clone().requires_grad_()
     OverSets(mean_of_kept, "mean")(outputs, TARGETS).sum().backward()

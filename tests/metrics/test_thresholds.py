@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.metrics import f1_score
 from torch import Tensor
 from torchmetrics.functional.classification import binary_auroc, binary_f1_score
 
@@ -100,6 +101,13 @@ def test_any_metric_that_cuts_at_zero(metric: Metric, generator: torch.Generator
     with pytest.warns(UserWarning, match="evaluated set by set"):
         found = tune_threshold(metric, outputs, targets)
     assert found == tune_threshold(metrics.f1(), outputs, targets)
+
+
+@pytest.mark.filterwarnings("ignore:.*evaluated set by set")
+def test_a_threshold_that_a_wrapped_metric_has_plays_no_part(generator: torch.Generator) -> None:
+    outputs, targets = torch.rand(40, generator=generator), torch.randint(2, (40,), generator=generator)
+    metric = wrap(f1_score, kind="binary", higher_is_better=True, order="targets_first", takes="labels", threshold=0.3)
+    assert tune_threshold(metric, outputs, targets) == tune_threshold(metrics.f1(), outputs, targets)
 
 
 @pytest.mark.parametrize("average", ["macro", "micro", "weighted", "samples"])

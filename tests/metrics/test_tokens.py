@@ -8,6 +8,7 @@ from rapidfuzz.distance import Levenshtein
 from sacrebleu.metrics.bleu import BLEU
 from torch import Tensor
 from torch.testing import assert_close
+from torchmetrics.functional.classification import multiclass_accuracy
 from torchmetrics.functional.text import rouge_score, squad
 
 from lossmith.metrics import tokens
@@ -129,10 +130,17 @@ def test_token_accuracy_is_that_of_all_positions(generator: torch.Generator) -> 
     is_right = outputs.argmax(-1) == targets
     expected = torch.stack([right[kept].float().mean() for right, kept in zip(is_right, is_kept)])
     assert_close(tokens.token_accuracy().value(outputs, targets), expected)
+    peer = [
+        multiclass_accuracy(o.flatten(0, 1), t.flatten(), 11, average="micro", ignore_index=-100)
+        for o, t in zip(outputs, targets)
+    ]
+    assert_close(tokens.token_accuracy().value(outputs, targets), torch.stack(peer))
 
 
 def test_parameters_are_checked() -> None:
     with pytest.raises(ValueError, match="max_order=0"):
         tokens.bleu(max_order=0)
+    with pytest.raises(ValueError, match="beta=-1"):
+        tokens.rouge_l(beta=-1)
     with pytest.raises(ValueError, match="smoothing='add-1' is unknown; exp, floor, add-k, none work"):
         tokens.bleu(smoothing="add-1")  # type: ignore[arg-type]

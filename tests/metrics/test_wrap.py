@@ -11,10 +11,14 @@ import torchmetrics.functional.classification as functional
 from sklearn import metrics as sklearn_metrics
 from torch import Tensor
 from torchmetrics import classification as modules
+from torchmetrics.functional.retrieval import retrieval_average_precision
 from torchmetrics.regression import MeanSquaredError
+from torchmetrics.retrieval import RetrievalMAP, RetrievalMRR, RetrievalNormalizedDCG
 
+from lossmith import metrics
 from lossmith.kinds import Kind
 from lossmith.metrics.wrap import wrap
+from lossmith.vocabulary import Metric
 from tests.metrics.samples import sample
 
 SET_BY_SET = pytest.mark.filterwarnings("ignore:.*set by set.*:UserWarning")
@@ -244,6 +248,51 @@ def test_functions_written_in_c(generator: torch.Generator) -> None:
     outputs, targets = torch.randn(3, 4, 5, generator=generator), torch.ones(3, 4, 5, dtype=torch.long)
     metric = wrap(torch.dist, kind="multilabel", higher_is_better=False)
     torch.testing.assert_close(metric.value(outputs, targets), (outputs - 1).flatten(1).norm(dim=1))
+
+
+@SET_BY_SET
+def test_torchmetrics_retrieval_finds_scores_below_zero_too(generator: torch.Generator) -> None:
+    outputs, targets = sample(Kind.BINARY, generator=generator, ignored_share=0.1)
+    targets[:, 0] = 1
+    for fn in (retrieval_average_precision, RetrievalMAP()):
+        metric = wrap(fn, kind="binary", higher_is_better=True)
+        torch.testing.assert_close(metric.value(outputs, targets), metrics.ap().value(outputs, targets))
+
+
+class OwnReciprocalRank(RetrievalMRR):
+    pass
+
+
+@SET_BY_SET
+@pytest.mark.parametrize(
+    ("module", "ours"),
+    [
+        (RetrievalMAP(), metrics.map(empty_query="zero")),
+        (OwnReciprocalRank(), metrics.mrr(empty_query="zero")),
+        (RetrievalNormalizedDCG(top_k=3), metrics.ndcg(k=3, empty_query="zero")),
+    ],
+    ids=["map", "own", "ndcg"],
+)
+def test_torchmetrics_retrieval_modules_read_all_queries(
+    module: object, ours: Metric, generator: torch.Generator
+) -> None:
+    outputs, targets = sample(Kind.RANKING, generator=generator)
+    targets = (targets > 2).long()
+    torch.testing.assert_close(wrap(module, kind="ranking").value(outputs, targets), ours.value(outputs, targets))
+
+
+def test_torchmetrics_retrieval_functions_read_one_query(generator: torch.Generator) -> None:
+    outputs, targets = sample(Kind.RANKING, generator=generator)
+    metric = wrap(retrieval_average_precision, kind="ranking", higher_is_better=True)
+    with pytest.raises(ValueError, match=r"reads one query, and takes a set of 24 for one; its module .* our own map"):
+        metric(outputs[0], targets[0])
+    assert metric(torch.tensor([[-1.0, -2.0]]), torch.tensor([[0, 1]])) == 0.5
+
+
+def test_a_scorer_takes_a_model() -> None:
+    scorer = sklearn_metrics.make_scorer(sklearn_metrics.f1_score)
+    with pytest.raises(ValueError, match="a scorer of scikit-learn takes a model"):
+        wrap(scorer, kind="binary", higher_is_better=True, order="targets_first", takes="labels")
 
 
 def test_torchmetrics_tokens_say_where_classes_are(generator: torch.Generator) -> None:

@@ -45,6 +45,7 @@ def f1(*, threshold: float = 0.0) -> Metric:
 
 def fbeta(*, beta: float = 2.0, threshold: float = 0.0) -> Metric:
     """F1 in which recall counts ``beta`` times as much as precision: 2, the default, is customary beside 1."""
+    counts.check_beta(beta)
     return _thresholded("fbeta", partial(counts.f_beta, beta=beta), threshold)
 
 
@@ -111,6 +112,7 @@ def partial_auc(*, max_false_positive_rate: float = 0.1) -> Metric:
 
 
 def _thresholded(name: str, formula: Formula, threshold: float, *, higher_is_better: bool = True) -> Metric:
+    counts.check_threshold(threshold)
     value = OfCounts(formula, threshold)
     return Metric(name, Kind.BINARY, value, higher_is_better, reads_probabilities=threshold != 0)
 

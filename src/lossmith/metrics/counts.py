@@ -190,3 +190,13 @@ def average_over_classes(
 def check_average(average: str, known: tuple[str, ...] = get_args(Average)) -> None:
     if average not in known:
         raise ValueError(f"average={average!r} is unknown; {', '.join(map(repr, known))} work.")
+
+
+def check_beta(beta: float) -> None:
+    if not 0 <= beta < math.inf:
+        raise ValueError(f"beta={beta}; 0 (precision alone) or more works.")
+
+
+def check_threshold(threshold: float) -> None:
+    if math.isnan(threshold):
+        raise ValueError("threshold=nan, which no score is above; a number works.")

@@ -19,6 +19,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from numbers import Integral
 
 import torch
 from torch import Tensor
@@ -31,6 +32,7 @@ from lossmith.metrics.counts import (
     Formula,
     average_over_classes,
     check_average,
+    check_beta,
     f_beta,
     ratio,
     recall,
@@ -50,8 +52,8 @@ def top_k_accuracy(*, k: int = 5) -> Metric:
 
     Of equal scores the first classes win, as for the predicted class; with ``k`` classes or fewer the value is 1.
     """
-    if k < 1:
-        raise ValueError(f"k={k}; a number of classes from 1 on works.")
+    if not isinstance(k, Integral) or k < 1:
+        raise ValueError(f"k={k!r}; a whole number from 1 on works.")
     return Metric(f"top{k}_accuracy", Kind.MULTICLASS, partial(_top_k_accuracy, k=k))
 
 
@@ -62,6 +64,7 @@ def multiclass_fbeta(*, beta: float = 2.0, average: Average = "macro") -> Metric
     and torchmetrics.
     """
     check_average(average)
+    check_beta(beta)
     return _of_classes("multiclass_fbeta", _mean(partial(f_beta, beta=beta), average))
 
 

@@ -29,6 +29,8 @@ from lossmith.metrics.counts import (
     Formula,
     average_over_classes,
     check_average,
+    check_beta,
+    check_threshold,
     count,
     error,
     f_beta,
@@ -50,6 +52,7 @@ def multilabel_f1(*, average: LabelAverage = "macro", threshold: float = 0.0) ->
 
 def multilabel_fbeta(*, beta: float = 2.0, average: LabelAverage = "macro", threshold: float = 0.0) -> Metric:
     """:func:`multilabel_f1` in which recall counts ``beta`` times as much as precision."""
+    check_beta(beta)
     return _thresholded("multilabel_fbeta", partial(f_beta, beta=beta), average, threshold)
 
 
@@ -99,6 +102,7 @@ def _thresholded(
     name: str, formula: Formula, average: LabelAverage, threshold: float, *, higher_is_better: bool = True
 ) -> Metric:
     check_average(average, get_args(LabelAverage))
+    check_threshold(threshold)
     over_labels = partial(
         average_over_classes,
         formula=formula,

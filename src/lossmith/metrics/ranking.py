@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from numbers import Integral
 from typing import Literal
 
 import torch
@@ -73,8 +74,8 @@ def recall_at_k(*, k: int = 10, empty_query: EmptyQuery = "skip") -> Metric:
 
 
 def check_k(k: int) -> None:
-    if k < 1:
-        raise ValueError(f"k={k}; a number of positions from 1 on works.")
+    if not isinstance(k, Integral) or k < 1:
+        raise ValueError(f"k={k!r}; a whole number from 1 on works.")
 
 
 def _of_queries(name: str, score: QueryScore, empty_query: EmptyQuery) -> Metric:

@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lossmith.metrics.counts import value_dtype
+from lossmith.metrics.counts import check_beta, value_dtype
 from lossmith.metrics.sequences import overlap_f_beta
 from lossmith.vocabulary import IGNORE_INDEX, Kind, Metric
 
@@ -48,6 +48,7 @@ def span_rouge_l(*, beta: float = 1.2, max_length: int | None = None) -> Metric:
     The longest common subsequence of two intervals of one text is their overlap, position by position: with ``beta=1``
     this is :func:`token_f1`. 1.2 is the value of the scripts of DuReader and MS MARCO.
     """
+    check_beta(beta)
     return _mean_of_spans("span_rouge_l", _overlap_score(beta=beta), max_length)
 
 
@@ -82,7 +83,9 @@ def _mean_of_spans(name: str, score: SpanScore, max_length: int | None) -> Metri
 
     def value(outputs: Tensor, targets: Tensor) -> Tensor:
         is_kept = (targets != IGNORE_INDEX).all(-1)
-        scores = score(best_span(outputs, max_length=max_length), targets).to(value_dtype(outputs))
+        # positions in 16 bits would be summed in 16 bits
+        actual = targets.to(value_dtype(outputs))
+        scores = score(best_span(outputs, max_length=max_length), actual).to(actual.dtype)
         return scores.where(is_kept, torch.nan).nanmean(-1)
 
     return Metric(name, Kind.SPAN, value)

@@ -79,7 +79,8 @@ class OverSets:
         return values
 
     def _one(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        result = self.fn(outputs, targets)
+        # copies: a function may write to what it is given, and the caller's predictions are not its own
+        result = self.fn(outputs.clone(), targets.clone())
         # float32 at least: a result in bfloat16 has three digits
         dtype = torch.promote_types(outputs.dtype, torch.float32)
         if isinstance(result, Tensor) and result.numel() == 1 and not result.is_complex():

@@ -23,6 +23,7 @@ from lossmith.kinds import IGNORE_INDEX, Kind, check_predictions
 from lossmith.metrics.counts import Counts, OfCounts, value_dtype
 from lossmith.metrics.multilabel import OfLabelCounts
 from lossmith.metrics.stacking import MAX_NUMBERS
+from lossmith.metrics.wrap import OfFunction
 from lossmith.vocabulary import Metric
 
 
@@ -63,6 +64,8 @@ def tune_threshold(metric: Metric, outputs: Tensor, targets: Tensor) -> float:
     else:
         if isinstance(value, OfLabelCounts):
             metric = replace(metric, value=replace(value, threshold=0.0))
+        elif isinstance(value, OfFunction):
+            metric = replace(metric, value=value.at_threshold_zero())
         _check_cuts_at_zero(metric, outputs, targets, thresholds[widths.topk(min(16, len(widths))).indices])
         values = _values_of_decisions(metric, outputs, targets, thresholds)
     if bool(values.isnan().all()):

@@ -24,7 +24,7 @@ from typing import get_args
 import torch
 from torch import Tensor
 
-from lossmith.metrics.counts import ratio, value_dtype
+from lossmith.metrics.counts import check_beta, ratio, value_dtype
 from lossmith.metrics.ngrams import Smoothing, corpus_bleu
 from lossmith.metrics.sequences import (
     TokenPairs,
@@ -55,6 +55,7 @@ def bleu(*, max_order: int = 4, smoothing: Smoothing = "exp", end_token: int | N
 
 def rouge_l(*, beta: float = 1.0, end_token: int | None = None) -> Metric:
     """Mean over sequences of the F-beta of their longest common subsequence; an empty sequence scores 0."""
+    check_beta(beta)
 
     def score(pairs: TokenPairs) -> Tensor:
         common = common_subsequence_lengths(pairs)

@@ -23,8 +23,9 @@ tensor(0.6667)
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from inspect import isroutine
 from typing import Any, Literal, get_args
 
 import torch
@@ -38,6 +39,7 @@ Takes = Literal["scores", "probabilities", "labels"]
 
 # kinds of which one row holds several predictions that can stand alone
 FLATTENED = (Kind.MULTILABEL, Kind.RANKING, Kind.SEGMENTATION, Kind.TOKENS)
+RETRIEVAL_MODULES = "torchmetrics.retrieval"
 
 
 def wrap(
@@ -66,7 +68,8 @@ def wrap(
         takes: what ``fn`` is given in place of the raw scores. ``"labels"`` are 0/1 by ``threshold``, or the best
             class; ``"probabilities"`` are the sigmoid, or the softmax over classes. When not given: ``"scores"``;
             for torchmetrics' classification ``"probabilities"``, because it reads scores that happen to lie in [0, 1]
-            as probabilities. To be said for scikit-learn.
+            as probabilities. Its retrieval gets the ranks of the scores, because it takes nothing with a score of 0 or
+            less as found. To be said for scikit-learn.
         threshold: label 1 is ``score > threshold``, on the scale of the raw scores.
         flatten: hand over every pixel, position, label or document as a prediction of its own: ``[M, C]`` or ``[M]``.
         handles_ignored: ``fn`` itself leaves out targets of -100. Otherwise rows left out are dropped before the call.
@@ -79,9 +82,12 @@ def wrap(
     is_module = is_torchmetrics_module(source)
     if isinstance(source, type) or not callable(source) or (is_module and source is not fn):
         raise ValueError(f"wrap({own_name}): a function, or an instance of a torchmetrics module, works.")
-    library = source.__module__ or ""  # None for functions written in C
+    library = _library(source)
     is_sklearn = library.startswith("sklearn.metrics")
     is_classification = library.startswith(("torchmetrics.classification", "torchmetrics.functional.classification"))
+    is_retrieval = library.startswith((RETRIEVAL_MODULES, "torchmetrics.functional.retrieval"))
+    if is_sklearn and not isroutine(source):
+        raise ValueError(f"wrap({own_name}): a scorer of scikit-learn takes a model; the function inside it works.")
     if is_sklearn and (order != "targets_first" or takes is None):
         raise ValueError(
             f"scikit-learn's {own_name} takes the targets first, and what it takes second differs from function to "
@@ -110,22 +116,27 @@ def wrap(
         threshold=threshold,
         is_numpy=is_sklearn,
         has_integer_targets=is_sklearn or is_classification,
+        is_retrieval=is_retrieval,
+        is_module=is_module,
     )
     loops_because = None
     if is_sklearn:
         loops_because = "scikit-learn computes on numpy arrays"
     elif is_module:
         loops_because = "a torchmetrics module keeps a state"
+    elif is_retrieval:
+        loops_because = "torchmetrics' retrieval reads one query at a time"
     name = own_name if name is None else name
-    value = _Value(OverSets(call, name, loops_because=loops_because), kind, flatten, handles_ignored)
+    value = OfFunction(OverSets(call, name, loops_because=loops_because), call, kind, flatten, handles_ignored)
     return Metric(name, kind, value, higher_is_better, reads_probabilities=threshold != 0)
 
 
 @dataclass(frozen=True)
-class _Value:
-    """The value of a stack: lays predictions out, and leaves out what is ignored."""
+class OfFunction:
+    """The value of a wrapped metric on a stack: lays predictions out, and leaves out what is ignored."""
 
     over_sets: OverSets
+    call: _Call
     kind: Kind
     flatten: bool
     handles_ignored: bool
@@ -135,6 +146,11 @@ class _Value:
             raise ValueError(
                 f"flatten=True has nothing to take apart in {self.kind} predictions; {', '.join(FLATTENED)} work."
             )
+
+    def at_threshold_zero(self) -> OfFunction:
+        call = replace(self.call, threshold=0.0)
+        over_sets = OverSets(call, self.over_sets.name, loops_because=self.over_sets.loops_because)
+        return replace(self, over_sets=over_sets, call=call)
 
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
         if self.flatten:
@@ -180,6 +196,8 @@ class _Call:
     threshold: float
     is_numpy: bool
     has_integer_targets: bool
+    is_retrieval: bool
+    is_module: bool
 
     def __post_init__(self) -> None:
         for option, value, known in (("order", self.order, get_args(Order)), ("takes", self.takes, get_args(Takes))):
@@ -191,6 +209,11 @@ class _Call:
             raise ValueError("a threshold makes labels of binary or multilabel scores: it goes with takes='labels'.")
 
     def __call__(self, outputs: Tensor, targets: Tensor) -> object:
+        if self.is_retrieval and not self.is_module and outputs.dim() > 1 and len(outputs) > 1:
+            raise ValueError(
+                f"a function of torchmetrics' retrieval reads one query, and takes a set of {len(outputs)} for one; "
+                "its module (RetrievalMAP() and the like) and our own map, mrr and ndcg read all of them."
+            )
         predicted: Any = self._predicted(outputs)
         wanted: Any = targets.long() if self.has_integer_targets and self.kind in CLASS_DIM else targets
         if self.is_numpy:
@@ -198,6 +221,9 @@ class _Call:
         return self.fn(predicted, wanted) if self.order == "outputs_first" else self.fn(wanted, predicted)
 
     def _predicted(self, outputs: Tensor) -> Tensor:
+        if self.is_retrieval:
+            place: Tensor = torch.unique(outputs, return_inverse=True)[1]
+            return place + 1.0
         if self.takes == "scores":
             return outputs
         if self.takes == "probabilities":
@@ -217,7 +243,12 @@ class CleanModule:
     def __call__(self, outputs: Tensor, targets: Tensor) -> object:
         module = self.module.to(outputs.device)
         module.reset()
-        module.update(outputs, targets)
+        if _library(module).startswith(RETRIEVAL_MODULES):
+            # one long list, and beside each document the number of its query
+            query = torch.arange(outputs[..., 0].numel(), device=outputs.device).view(*outputs.shape[:-1], 1)
+            module.update(outputs.flatten(), targets.flatten(), indexes=query.expand_as(outputs).flatten())
+        else:
+            module.update(outputs, targets)
         result = module.compute()
         module.reset()
         return result
@@ -226,6 +257,15 @@ class CleanModule:
 def is_torchmetrics_module(source: object) -> bool:
     # by name: importing torchmetrics takes a second, and an instance of it has done so already
     return any((base.__module__, base.__name__) == ("torchmetrics.metric", "Metric") for base in type(source).__mro__)
+
+
+def _library(source: Any) -> str:
+    """The module that a metric comes from, or the class that it inherits from."""
+    if is_torchmetrics_module(source):
+        for base in type(source).__mro__:
+            if base.__module__.startswith("torchmetrics.") and base.__module__ != "torchmetrics.metric":
+                return base.__module__
+    return source.__module__ or ""  # None for functions written in C
 
 
 def _as_numpy(tensor: Tensor) -> Any:
