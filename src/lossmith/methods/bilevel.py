@@ -223,9 +223,7 @@ class _Fitting:
             return {}
         with torch.no_grad():
             outputs = self.model(torch.cat([inputs for inputs, _ in batches])).nan_to_num()
-            check_sizes = [len(targets) for _, targets in batches]
-            stacked_outputs = pad_sequence(outputs.float().split(check_sizes), batch_first=True)
-            targets = pad_sequence([labels for _, labels in batches], batch_first=True, padding_value=IGNORE_INDEX)
+            stacked_outputs, targets = _as_stack(outputs.float(), [targets for _, targets in batches])
             sets = jittered(
                 self.metric.kind, stacked_outputs, targets, self.num_copies, self.jitter, generator=self.generator
             )
@@ -239,6 +237,15 @@ class _Fitting:
                     nn.utils.clip_grad_norm_(self.network.parameters(), max_gradient_norm)
                 self.optimizer.step()
         return {"meta_loss": torch.stack(distances).mean(), "cost": costs[::num_sets].nanmean()}
+
+
+def _as_stack(outputs: Tensor, targets: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """The outputs of all batches, one behind the other, as one set for each; the shorter ones filled with nothing."""
+    sizes = [len(labels) for labels in targets]
+    if min(sizes) == max(sizes):
+        return outputs.unflatten(0, (len(sizes), -1)), torch.stack(list(targets))
+    padded = pad_sequence(list(targets), batch_first=True, padding_value=IGNORE_INDEX)
+    return pad_sequence(outputs.split(sizes), batch_first=True), padded
 
 
 def jittered(

@@ -64,6 +64,7 @@ class FlatDeepSets(Surrogate):
         sizes = [2 * num_classes, *self.row_widths, *self.set_widths, 1]
         self._shapes = [shape for size, next_size in pairwise(sizes) for shape in ((next_size, size), (next_size,))]
         self._lengths = [torch.Size(shape).numel() for shape in self._shapes]
+        self._cut: list[tuple[Tensor, Tensor]] | None = None
         with torch.no_grad():
             self.weights = nn.Parameter(torch.rand(sum(self._lengths), generator=generator))
             self._spread()
@@ -152,6 +153,12 @@ class FlatDeepSets(Surrogate):
         parts = [part.view(shape) for part, shape in zip(weights.split(self._lengths), self._shapes)]
         return list(zip(parts[::2], parts[1::2]))
 
+    def _layers_in_place(self) -> list[tuple[Tensor, Tensor]]:
+        """:meth:`_layers` of the weights as they are, kept: to cut ten views for each step takes as long as a layer."""
+        if self._cut is None or self._cut[0][0].data_ptr() != self.weights.data_ptr():
+            self._cut = self._layers(self.weights.detach())
+        return self._cut
+
     def _spread(self) -> None:
         """First weights, from uniform ones in ``weights``: with those of torch's dense layers all sets look alike.
 
@@ -169,10 +176,10 @@ class FlatDeepSets(Surrogate):
 
     def _judge(self, rows: Tensor, share: Tensor) -> tuple[Tensor, _Trail]:
         """:meth:`losses`, and each layer's weight, input and output before its activation."""
-        layers = self._layers(self.weights)
+        layers = self._layers_in_place()
         hidden, trail = rows.flatten(0, 1), []
         for number, (weight, bias) in enumerate(layers, start=1):
-            before = torch.addmm(bias, hidden, weight.T)
+            before = F.linear(hidden, weight, bias)
             trail.append((weight, hidden, before))
             hidden = before if number == len(layers) else F.softplus(before)
             if number == len(self.row_widths):
