@@ -18,7 +18,7 @@ LAYERS = (
     {"vocabulary"},
     {"metrics", "ranking"},
     {"predictions", "surrogates", "baselines"},
-    {"training", "learning", "learning_sets", "alignment", "combining", "cards", "surfaces", "logs"},
+    {"training", "learning", "learning_sets", "alignment", "combining", "normalising", "cards", "surfaces", "logs"},
     {"methods", "tracing"},
     {"weights", "distributed"},
     {"integrations", "lab"},

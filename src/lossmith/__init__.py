@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from lossmith.methods.reloss import ReLoss as ReLoss
     from lossmith.methods.reloss import learn as learn
     from lossmith.methods.uniloss import UniLoss as UniLoss
+    from lossmith.normalising import normalise as normalise
     from lossmith.tracing import TracedLoss as TracedLoss
     from lossmith.tracing import trace as trace
     from lossmith.vocabulary import Kind as Kind
@@ -45,6 +46,7 @@ _HOMES = {
     "ReLoss": "methods.reloss",
     "learn": "methods.reloss",
     "UniLoss": "methods.uniloss",
+    "normalise": "normalising",
     "TracedLoss": "tracing",
     "trace": "tracing",
     "Kind": "vocabulary",

@@ -95,6 +95,7 @@ ALL_OF_TWO_CLASSES = (
     "ap",
     "eer",
 )
+FOR_ANY_METRIC = ("balanced_ce", "traced", "ce+traced")
 THRESHOLDED = ("f1", "mcc", "jaccard", "binary_accuracy", "binary_error", "balanced_accuracy")
 
 
@@ -214,6 +215,11 @@ def _bilevel_lines(rest: str) -> str:
         "surrogate_optimizer = torch.optim.Adam(surrogate.parameters(), lr=1e-3)\n" + rest
     )
 
+
+AUC_OF_PAIRS = (
+    "import lossmith\n\ndef auc_of_pairs(outputs, targets):\n"
+    "    return (outputs[targets == 1].unsqueeze(-1) > outputs[targets == 0]).float().mean()\n\n"
+)
 
 AT_THRESHOLD = (
     "import lossmith\nfrom lossmith.metrics import tune_threshold\n"
@@ -365,9 +371,28 @@ _LIST = (
         "normalised_traced",
         "The traced metric with gradients of one length in every batch, and a penalty on large scores.",
         partial(_normalised, other=_of_traced),
-        "import lossmith, torch\ntraced = " + TRACED + "\n"
-        "(gradient,) = torch.autograd.grad(traced(outputs, targets), outputs, retain_graph=True)\n"
-        "outputs.backward(gradient / (gradient.norm() * len(outputs) ** 0.5) + 0.02 * outputs.detach() / len(outputs))",
+        f"import lossmith\nloss = lossmith.normalise({TRACED})",
+    ),
+    LossRecipe(
+        "normalised_mcc",
+        "The decisions of Matthews' correlation with gradients of one length, and a penalty on large scores.",
+        partial(_normalised, other=partial(_of_traced, name="mcc")),
+        f"import lossmith\nloss = lossmith.normalise({TRACED})".replace("{metric}", "mcc"),
+    ),
+    LossRecipe(
+        "normalised_pairs",
+        "AUC as the share of pairs in order, with gradients of one length, and a penalty on large scores.",
+        partial(_normalised, other=_pairs),
+        AUC_OF_PAIRS + "loss = lossmith.normalise(lossmith.trace(auc_of_pairs, link=1))",
+        metrics=("auc",),
+    ),
+    LossRecipe(
+        "normalised_ce",
+        "Cross-entropy with gradients of one length in every batch, and a penalty on large scores.",
+        partial(_normalised, other=lambda making, variant: _ce(making)),
+        "import lossmith\nfrom lossmith.baselines import find_loss\n"
+        'loss = lossmith.normalise(find_loss("ce", "{kind}"))',
+        BOTH,
     ),
     LossRecipe(
         "sl_u",
@@ -397,9 +422,7 @@ _LIST = (
         "traced_pairs",
         "AUC as the share of pairs in order, traced with link 1: every pair is a decision.",
         _pairs,
-        "import lossmith\n\ndef auc_of_pairs(outputs, targets):\n"
-        "    return (outputs[targets == 1].unsqueeze(-1) > outputs[targets == 0]).float().mean()\n\n"
-        "loss = lossmith.trace(auc_of_pairs, link=1)",
+        AUC_OF_PAIRS + "loss = lossmith.trace(auc_of_pairs, link=1)",
         metrics=("auc",),
     ),
     LossRecipe(
@@ -431,4 +454,4 @@ def default_losses(metric: Metric) -> tuple[str, ...]:
         for recipe in RECIPES.values()
         if metric.name in recipe.metrics and recipe.fits(metric) and not recipe.is_slow
     ]
-    return (REFERENCE, CONTROL, *(made_for or ["traced"]))
+    return (REFERENCE, CONTROL, *(made_for or FOR_ANY_METRIC))

@@ -25,7 +25,7 @@ from lossmith.lab.reproduce.stack_run import StackRun
 from lossmith.lab.statistics import wilcoxon
 from lossmith.metrics import METRICS
 
-FRESH_SEEDS = range(10_000, 10_010)
+FIRST_FRESH_SEED = 10_000
 # all of 10,000 rows or more
 TABLES = (
     "a9a",
@@ -58,6 +58,12 @@ class Condition:
     """No metric may lose more than this, on average over tables."""
     rates: tuple[float, ...] | None = None
     """Else the four of the model."""
+    num_seeds: int = 10
+    """More where one seed says little."""
+
+    @property
+    def seeds(self) -> range:
+        return range(FIRST_FRESH_SEED, FIRST_FRESH_SEED + self.num_seeds)
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -90,8 +96,18 @@ FEW_ROWS = Condition(
     "mlp32",
     500,
     300,
-    {"traced_pairs": ("auc",), "pairwise": ("auc",), "traced_link0": ("f1",), "traced_mcc": ("f1",)},
+    {
+        "normalised_pairs": ("auc",),
+        "traced_pairs": ("auc",),
+        "pairwise": ("auc",),
+        "normalised_mcc": ("f1",),
+        "traced_mcc": ("f1",),
+        "traced_link0": ("f1",),
+        # how much of it is the metric's doing, and how much that of gradients of one length
+        "normalised_ce": ("auc", "f1"),
+    },
     {"auc": 0.6, "f1": 0.6},
+    num_seeds=30,
 )
 NETWORK = Condition(
     "networks",
@@ -106,7 +122,7 @@ NETWORK = Condition(
 
 def _units(condition: Condition, scale: str) -> list[Unit]:
     every = {REFERENCE: condition.metrics, CONTROL: condition.metrics, **condition.recipes}
-    seeds = FRESH_SEEDS if scale == "cpu" else FRESH_SEEDS[:2]
+    seeds = condition.seeds if scale == "cpu" else condition.seeds[:2]
     return [
         StackRun(
             table,
@@ -225,7 +241,7 @@ def _bars(condition: Condition, metric: str, recipe: str, gain: Gain) -> list[Ba
 
 def _experiment(name: str, condition: Condition, minutes: int) -> Experiment:
     size = (
-        f"{len(TABLES)} tables, {len(condition.metrics)} metrics, {len(FRESH_SEEDS)} seeds, "
+        f"{len(TABLES)} tables, {len(condition.metrics)} metrics, {condition.num_seeds} seeds, "
         f"{condition.num_steps} steps; {minutes} minutes"
     )
     return Experiment(
@@ -238,5 +254,5 @@ def _experiment(name: str, condition: Condition, minutes: int) -> Experiment:
 
 
 LINEAR_TABLE = _experiment("tables-linear", LINEAR, 5)
-FEW_ROWS_TABLE = _experiment("tables-few-rows", FEW_ROWS, 3)
+FEW_ROWS_TABLE = _experiment("tables-few-rows", FEW_ROWS, 9)
 NETWORK_TABLE = _experiment("tables-network", NETWORK, 6)

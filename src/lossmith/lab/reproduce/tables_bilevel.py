@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 from lossmith.lab.comparing.records import REFERENCE
 from lossmith.lab.reproduce.experiment import Bar, Experiment, Result, Unit, Verdict
-from lossmith.lab.reproduce.grand_table import FRESH_SEEDS, TABLES
+from lossmith.lab.reproduce.grand_table import FIRST_FRESH_SEED, TABLES
 from lossmith.lab.reproduce.stack_run import StackRun
 
 TRACED = "traced_mcc"
@@ -36,7 +36,7 @@ def _units(scale: str) -> list[Unit]:
             ("f1",),
             num_steps=700 if scale == "cpu" else 6,
             rates=(3e-2, 1e-1),
-            first_seed=FRESH_SEEDS.start,
+            first_seed=FIRST_FRESH_SEED,
             num_seeds=NUM_SEEDS if scale == "cpu" else 2,
         ).unit(f"{table}-{recipe}")
         for table in _tables(scale)
