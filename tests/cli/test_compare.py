@@ -30,12 +30,15 @@ def test_a_run_ends_with_a_verdict_lines_of_python_and_a_report(run: Run) -> Non
     result = run(*command)
     assert (result.code, result.err) == (0, "")
     lines = result.out.splitlines()
-    assert re.match(r" +\d+%  ce\b", lines[0])  # plain lines: nobody watches
-    assert re.match(r" +\d+%  smooth_ap: ap \d+\.\d+ ± \d+\.\d+ [+-]\d+\.\d+ ± \d+\.\d+", lines[1])
+    assert lines[0] == (
+        "digits, 8 against the rest: 1,797 rows, 64 columns as numbers; classes others 90.3%, 8 9.7%; 8 counts as yes."
+    )
+    assert re.match(r" +\d+%  ce\b", lines[1])  # plain lines: nobody watches
+    assert re.match(r" +\d+%  smooth_ap: ap \d+\.\d+ ± \d+\.\d+ [+-]\d+\.\d+ ± \d+\.\d+", lines[2])
     table = next(number for number, line in enumerate(lines) if line.startswith("loss "))
     assert {line.split()[0] for line in lines[table + 1 : table + 4]} == {"ce", "ce_again", "smooth_ap"}
     assert any(line.startswith("Use ") for line in lines)
-    assert any(line.startswith("For comparison, with cross-entropy: ") and "a larger model" in line for line in lines)
+    assert any(line.startswith("What ") and "a larger model (linear → mlp32) " in line for line in lines)
     page = Path("runs/digits-8-against-the-rest-ap/report.html")
     assert lines[-1] == f"Report: {page}"
     assert "lossmith" in page.read_text(encoding="utf8")
@@ -93,6 +96,7 @@ def test_ctrl_c_of_a_real_process(tmp_path: Path) -> None:
     command = [lossmith, "compare", *map(str, DIGITS), "--metric", "auc", *of_two_runs]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
     assert process.stdout is not None
+    assert "8 counts as yes" in process.stdout.readline()
     assert "%  ce" in process.stdout.readline()
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
@@ -153,7 +157,9 @@ def test_mistakes(run: Run) -> None:
     assert "accuracy works" in run("compare", "digits", "--metric", "binary_accuracy").sentence
     assert "auc works" in run("compare", *DIGITS, "--metric", "auc_ovr").sentence
     assert "judge those are" in run("compare", *DIGITS, "--metric", "ndcg").sentence
-    assert "there is no loss 'focl'" in run("compare", *DIGITS, "--metric", "ap", "--losses", "focl").sentence
+    assert run("compare", *DIGITS, "--metric", "ap", "--losses", "focl").sentence == (
+        "there is no loss 'focl' to compare; did you mean 'focal'? `lossmith losses --compared` lists all."
+    )
     assert "there is no model 'gpt'" in run("compare", *DIGITS, "--metric", "ap", "--model", "gpt").sentence
     assert "goes with a table" in run("compare", "digits", "--target", "y", "--metric", "accuracy").sentence
     Path("pets.csv").write_bytes(bytes(range(256)))
@@ -165,5 +171,23 @@ def test_mistakes(run: Run) -> None:
     np.savez("p.npz", outputs=np.zeros(60), targets=np.arange(60) % 2)
     assert "`lossmith align` says" in run("compare", "p.npz", "--metric", "f1").sentence
     assert "the array called targets" in run("compare", "p.npz", "--target", "y", "--metric", "f1").sentence
-    assert "a file holds its classes" in run("compare", "p.npz", "--positive-class", 1, "--metric", "f1").sentence
+    two = ("--target", "kind", "--metric", "f1")
+    assert run("compare", "one.csv", *two, "--positive-class", "cow").sentence == (
+        "one has no class cow; its classes are cat, dog."
+    )
+    assert "numbers from 0 to 9; eight came" in run("compare", "digits", "--positive-class", "eight", *two[2:]).sentence
+    assert run("compare", "one.csv", *two, "--out", "one.csv").sentence == (
+        "one.csv is a file; a folder to keep the run in works."
+    )
     assert "pets.csv cannot be read" in run("compare", "pets.csv", "--target", "y", "--metric", "f1").sentence
+    assert run("compare", ".", *two).sentence == ". is a folder; a table in a file works."
+
+
+def test_a_metric_that_raises(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path.cwd()))
+    Path("mine.py").write_text("def away(outputs, targets):\n    raise RuntimeError('the database is away')\n")
+    Path("one.csv").write_text("age,kind\n" + "3,cat\n4,dog\n" * 20)
+    own = ("--metric-fn", "mine:away", "--kind", "binary", "--higher-is-better")
+    assert run("compare", "one.csv", "--target", "kind", *own).sentence == (
+        "your code failed with RuntimeError: the database is away (mine.py, line 2)"
+    )

@@ -20,6 +20,17 @@ def test_table(run: Run) -> None:
     assert any(line.startswith("ce ") and "multiclass" in line for line in lines)
 
 
+def test_losses_that_are_compared(run: Run) -> None:
+    from lossmith.lab.comparing import RECIPES
+
+    listed = run("losses", "--compared", "--json").json["compared"]
+    assert [loss["name"] for loss in listed] == list(RECIPES)
+    assert "ap" in next(loss for loss in listed if loss["name"] == "smooth_ap")["tried_for"]
+    lines = run("losses", "--compared", "--kind", "multiclass").out.splitlines()
+    assert any(line.startswith("ce+traced ") for line in lines)
+    assert not any(line.startswith("smooth_ap ") for line in lines)
+
+
 def test_one_kind(run: Run) -> None:
     names = [loss["name"] for loss in run("losses", "--kind", "binary", "--json").json["losses"]]
     assert {"ce", "mse"} <= set(names)

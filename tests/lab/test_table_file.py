@@ -11,8 +11,7 @@ import torch
 
 from lossmith.kinds import Kind
 from lossmith.lab.datasets.splitting import split
-from lossmith.lab.datasets.table_file import check_metric_fits, pool_of_columns, read_table
-from lossmith.metrics import METRICS
+from lossmith.lab.datasets.table_file import read_table
 
 AGES = [str(20 + number % 7) for number in range(40)]
 ILL = ["no", "yes", "no", "no"] * 10
@@ -103,10 +102,15 @@ def test_rows_without_a_target_are_left_out(tmp_path: Path) -> None:
         (
             {"age": ["old", *AGES[1:]], "ill": ILL},
             "ill",
-            "a column of numbers, but for 'old' \\(row 1\\)",
+            "a column of numbers, but for 'old' \\(row 1 below",
         ),
         ({"ill": ILL, "age": [f"{k}.5" for k in range(40)]}, "age", "40 different values in a, a number rather than"),
-        ({"age": AGES, "ill": ["yes", *["no"] * 39]}, "ill", "ill is 'yes' in 1 rows of a only"),
+        ({"age": AGES, "ill": ["yes", *["no"] * 39]}, "ill", "ill is 'yes' in 1 row of a only"),
+        (
+            {"age": [f"{k}.5" if k % 3 else "not known" for k in range(60)], "ill": ["no", "yes"] * 30},
+            "ill",
+            "a column of numbers, but for 20 cells such as 'not known' \\(row 1 below",
+        ),
         ({"age": ["3"] * 40, "ill": ILL}, "ill", "no column beside ill that says anything"),
     ],
 )
@@ -123,7 +127,9 @@ def test_mistakes_are_named(tmp_path: Path, columns: dict[str, Sequence[str]], t
         ("a.csv", "", "a.csv is empty"),
         ("a.csv", "a,b\n1,2\n", "a has 1 row with a b; 30 are the least"),
         ("a.csv", "a,a\n1,2\n", "more than one column called 'a'"),
-        ("a.csv", "a,b\n1,2\n1\n", "line 3 has 1 cells, and the header 2"),
+        ("a.csv", "a,b\n1,\0\n", "it is no text"),
+        ("a.csv", "a,b\n\n\n1,2\n1,2,3\n", "line 5 has 3 cells"),
+        ("a.csv", "a,b\n1,2\n1\n", "line 3 has 1 cell, and the header 2"),
     ],
 )
 def test_files_that_are_no_tables(tmp_path: Path, name: str, text: str, message: str) -> None:
@@ -134,14 +140,62 @@ def test_files_that_are_no_tables(tmp_path: Path, name: str, text: str, message:
         read_table(tmp_path / "nowhere.csv")
 
 
-def test_metrics_fit_the_number_of_classes(tmp_path: Path) -> None:
-    two = read_table(written(tmp_path / "a.csv", {"age": AGES, "ill": ILL}))
-    three = pool_of_columns("b", {"age": AGES, "y": ["a", "b", "c", "c"] * 10})
-    check_metric_fits(two, METRICS["f1"].kind, "f1")
-    with pytest.raises(ValueError, match="a multiclass metric works: f1_macro"):
-        check_metric_fits(three, METRICS["f1"].kind, "f1")
-    with pytest.raises(ValueError, match="f1, auc or ap work"):
-        check_metric_fits(two, METRICS["accuracy"].kind, "accuracy")
+def test_as_a_spreadsheet_in_german_writes_it(tmp_path: Path) -> None:
+    text = "Nr;Betrag;Stück;Ort;Seit;gekauft\n" + "".join(
+        f'{k};{k % 9}.000,{k % 10}5;{k % 4};"Köln; Mitte";{1 + k % 28:02d}.0{1 + k % 3}.2024;{word}\n'
+        for k, word in enumerate(["nein", "ja", "ja"] * 14)
+    )
+    for encoding in ("utf-8-sig", "utf-16"):
+        path = tmp_path / "kunden.csv"
+        path.write_text(text, encoding=encoding)
+        with pytest.warns(UserWarning, match="Nr counts the rows"):
+            pool = read_table(path)
+        assert pool.columns == ("Betrag", "Stück", "Seit")  # one town says nothing
+        assert pool.classes == ("nein", "ja")
+        assert pool.inputs[3].tolist() == pytest.approx([3000.35, 3, 3])  # the fourth of January, from the first
+    path.write_text(text, encoding="cp1252")
+    with pytest.warns(UserWarning, match=r"Windows-1252|Nr counts"):
+        assert "Stück" in read_table(path).columns
+
+
+@pytest.mark.parametrize(
+    ("cells", "first"),
+    [(["1,234.50", "-12", "1,000,000"], 1234.5), (["1,5", "2,25", "3"], 1.5), (["1,500", "2,250", "12"], 1500)],
+)
+def test_commas_in_numbers(tmp_path: Path, cells: list[str], first: float) -> None:
+    quoted = [f'"{cells[k % 3]}"' for k in range(40)]
+    pool = read_table(written(tmp_path / "a.csv", {"price": quoted, "ill": ILL}))
+    assert pool.columns == ("price",)
+    assert float(pool.inputs[0, 0]) == first
+
+
+@pytest.mark.parametrize(
+    "dates",
+    [
+        ["2024-01-30", "2024-02-01", ""],
+        ["2024-01-30T06:00:00Z", "2024-02-01T06:00:00Z", "NA"],
+        ["01/30/2024", "02/01/2024", ""],
+        ["30/01/2024 12:00", "01/02/2024 12:00", ""],
+        ["2024/01/30 12:00:30", "2024/02/01 12:00:30", ""],
+    ],
+)
+def test_dates_become_days(tmp_path: Path, dates: list[str]) -> None:
+    pool = read_table(written(tmp_path / "a.csv", {"since": [dates[k % 3] for k in range(40)], "ill": ILL}))
+    assert pool.columns == ("since", "since is missing")
+    assert pool.inputs[:2, 0].tolist() == [0, 2]
+    assert bool(pool.inputs[2, 0].isnan())
+
+
+def test_columns_without_a_name(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.csv", {"": [str(k) for k in range(40)], "age": AGES, " ": AGES, "ill": ILL})
+    with pytest.warns(UserWarning, match="column 1 counts the rows of a: an id"):
+        assert read_table(path).columns == ("age", "column 3")
+
+
+def test_the_row_of_a_mistake_is_that_of_the_file(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.csv", {"age": [*AGES[:9], "old", *AGES[10:]], "ill": ["", "", *ILL[2:]]})
+    with pytest.raises(ValueError, match=r"'old' \(row 10 below the header\)"):
+        read_table(path)
 
 
 def test_parquet(tmp_path: Path) -> None:

@@ -56,7 +56,9 @@ def compare(
     trials: Annotated[int, Option(min=1, help="Learning rates for each loss.")] = 4,
     steps: Annotated[int, Option(min=1, help="Of each training run.")] = 700,
     model: Annotated[str, Option(help="linear, mlp32, mlp256, ...; auto chooses by the number of rows.")] = "auto",
-    positive_class: Annotated[int | None, Option(help="Of a named data set: this class against the rest.")] = None,
+    positive_class: Annotated[
+        str | None, Option(help="What counts as yes; of several classes: this one against the rest.")
+    ] = None,
     out: Annotated[
         Path | None, Option(help="Folder of the run; one that was stopped goes on. [default: runs/DATA-METRIC]")
     ] = None,
@@ -71,7 +73,7 @@ def compare(
     best must win again on fresh seeds. Ctrl-C keeps what is done, and the same command goes on. Ends with a verdict,
     the lines of Python that use it, and a report.
     """
-    from lossmith.lab.comparing.asking import answer_steps, read_data, settings_for
+    from lossmith.lab.comparing.asking import answer_steps, data_in_words, read_data, settings_for
 
     seconds = None if budget is None else seconds_of(budget)
     chosen = choose_metric(metric, metric_fn, kind, higher_is_better)
@@ -90,7 +92,7 @@ def compare(
     news = answer_steps(
         settings, pool, chosen, folder, budget=seconds, with_insights=insights, command=("lossmith", *sys.argv[1:])
     )
-    comparison, is_stopped = follow(news, is_quiet=as_json, budget=seconds)
+    comparison, is_stopped = follow(news, title=data_in_words(pool), is_quiet=as_json, budget=seconds)
     report_comparison(comparison, folder, as_json=as_json)
     if is_stopped:
         print(f"Stopped. What is done is kept in {folder}: the same command goes on.", file=sys.stderr)
@@ -109,9 +111,13 @@ def _file_name(name: str) -> str:
     return re.sub(r"[^\w.-]+", "-", Path(name).stem).strip("-") or "data"
 
 
-def follow(all_news: Iterator[News], *, is_quiet: bool = False, budget: float | None = None) -> tuple[Comparison, bool]:
+def follow(
+    all_news: Iterator[News], *, title: str = "", is_quiet: bool = False, budget: float | None = None
+) -> tuple[Comparison, bool]:
     """Show what comes in; gives what was known at the end, and whether that was Ctrl-C."""
-    news = next(all_news)
+    news = next(all_news)  # where there is a mistake it is found now
+    if title and not is_quiet:
+        print(title, flush=True)
     clock = Clock(news.share, budget)
     try:
         with _display(is_quiet) as show:
@@ -237,8 +243,14 @@ def report_comparison(comparison: Comparison, folder: Path, *, as_json: bool) ->
 
 def helps_in_words(helps: Sequence[Help], scale: Scale) -> list[str]:
     """What was tried beside losses, the most helpful first."""
-    if not helps:
-        return []
     ordered = sorted(helps, key=lambda each: -each.gain.mean)
-    said = "; ".join(f"{each.what} {scale.gain(each.gain)}" for each in ordered)
-    return [f"For comparison, with cross-entropy: {said}{' points' if scale.factor == 100 else ''}."]
+    parts = {
+        "What else helps, measured with cross-entropy": [each for each in ordered if each.is_a_gain],
+        "What does not": [each for each in ordered if not each.is_a_gain],
+    }
+    points = " points" if scale.factor == 100 else ""
+    return [
+        f"{title}: {'; '.join(f'{each.what} {scale.gain(each.gain)}{points}' for each in part)}."
+        for title, part in parts.items()
+        if part
+    ]

@@ -15,9 +15,13 @@ if TYPE_CHECKING:
 
 def list_losses(
     kind: Annotated[str | None, Option(help="Only those that read predictions of this kind.")] = None,
+    compared: Annotated[bool, Option("--compared", help="Those that `lossmith compare` knows, and tries.")] = False,
     as_json: Annotated[bool, Option("--json", help="One JSON object, with the cards of learned losses.")] = False,
 ) -> None:
     """List the hand-made losses, and the learned ones that come with lossmith."""
+    if compared:
+        _list_compared(kind, as_json=as_json)
+        return
     from dataclasses import asdict
 
     from lossmith.baselines import LOSSES
@@ -41,6 +45,36 @@ def list_losses(
         of_cards = [(name, loss.kind, *_alignment_in_words(loss.card)) for name, loss in learned.items()]
         columns = ("name", "kind", "Spearman with the metric", "of cross-entropy", "on sources it never learned from")
         print_table(f"{len(learned)} learned losses: lossmith.load(name)", columns, of_cards)
+
+
+def _list_compared(kind: str | None, *, as_json: bool) -> None:
+    """What ``compare --losses`` takes."""
+    from lossmith.lab.comparing import RECIPES
+    from lossmith.vocabulary import parse_kind
+
+    wanted = None if kind is None else parse_kind(kind)
+    recipes = [recipe for recipe in RECIPES.values() if wanted is None or wanted in recipe.kinds]
+    if as_json:
+        print_json(
+            {
+                "compared": [
+                    {
+                        "name": recipe.name,
+                        "kinds": [each.value for each in recipe.kinds],
+                        "description": recipe.what,
+                        "tried_for": list(recipe.metrics),
+                    }
+                    for recipe in recipes
+                ]
+            }
+        )
+        return
+    rows = [
+        (recipe.name, ", ".join(each.value for each in recipe.kinds), recipe.what, ", ".join(recipe.metrics))
+        for recipe in recipes
+    ]
+    columns = ("name", "kinds", "what it is", "tried without being named, for")
+    print_table(f"{len(rows)} losses to compare: lossmith compare ... --losses NAME,NAME", columns, rows)
 
 
 def _alignment_in_words(card: Card) -> tuple[str, str, str]:

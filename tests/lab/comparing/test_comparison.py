@@ -74,6 +74,9 @@ def test_fresh_seeds_decide() -> None:
     assert borne_out.best() == "soft_f1"
     assert borne_out.verdict.startswith("Use soft_f1: +4.00 ± 0.23 points of f1")
     assert "soft_f1" in borne_out.snippet()
+    assert borne_out.verdict.endswith("on 3 fresh seeds. While exploring, traced was significantly better, too.")
+    alone = Comparison(SETTINGS, True, (*runs("ce", 0.0), *runs("soft_f1", 0.05), *runs("traced", -0.03)))
+    assert alone.verdict.endswith("Nothing else is significantly better.")
     refuted = Comparison(SETTINGS, True, (*EXPLORED, *runs("ce", 0.0, fresh=True), *runs("soft_f1", -0.01, fresh=True)))
     assert refuted.best() == "ce"
     assert refuted.verdict.startswith("Use cross-entropy: soft_f1 was ahead")

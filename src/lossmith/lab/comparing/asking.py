@@ -12,13 +12,15 @@ What is shown on the way (bars, tables, lines) is the caller's ``for`` body.
 from __future__ import annotations
 
 import difflib
+import hashlib
 import json
+import math
 import os
 import platform
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -74,7 +76,7 @@ def compare(
     *,
     metric: Metric | str,
     target: str | None = None,
-    positive_class: int | None = None,
+    positive_class: int | str | None = None,
     losses: Sequence[str] | None = None,
     model: str = "auto",
     num_seeds: int = 5,
@@ -88,14 +90,14 @@ def compare(
 
     ``data`` is a table with its ``target`` column, in a file (``.csv``, ``.parquet``) or as columns in a dictionary
     (``frame.to_dict("list")`` of pandas); a file of arrays (``.npz``, ``.safetensors``) with ``inputs`` or ``outputs``,
-    and ``targets``; the name of a registered data set; or a :class:`Pool`. ``budget`` is in seconds. With a ``folder``
-    a run that was stopped goes on there, and ``lossmith report`` makes a page of it. ``progress`` prints a line for
-    each loss that is done.
+    and ``targets``; the name of a registered data set; or a :class:`Pool`. ``positive_class`` is what counts as yes, of
+    several classes against all others. ``budget`` is in seconds. With a ``folder`` a run that was stopped goes on
+    there, and ``lossmith report`` makes a page of it. ``progress`` prints a line for each loss that is done.
     """
     if isinstance(data, Pool):
-        pool = data
+        pool = against_the_rest(data, positive_class)
     elif isinstance(data, Mapping):
-        pool = _pool_of_columns("data", data, target)
+        pool = against_the_rest(_pool_of_columns("data", data, target), positive_class)
     else:
         pool = read_data(data, target=target, positive_class=positive_class)
     metric = find_metric(metric) if isinstance(metric, str) else metric
@@ -116,17 +118,17 @@ def compare(
     return comparison
 
 
-def read_data(data: str | os.PathLike[str], *, target: str | None = None, positive_class: int | None = None) -> Pool:
+def read_data(
+    data: str | os.PathLike[str], *, target: str | None = None, positive_class: int | str | None = None
+) -> Pool:
     """A table or arrays in a file, or a registered data set."""
     path = Path(data)
     if str(data) not in DATASETS and (path.suffix or path.exists()):
-        if positive_class is not None:
-            raise ValueError("a positive class goes with a named data set; a file holds its classes.")
         if path.suffix in ARRAY_SUFFIXES:
             if target is not None:
                 raise ValueError(f"a target column goes with a table; in {path.name} it is the array called targets.")
-            return read_arrays(path)
-        return _pool_of_columns(path.stem, read_columns(path), target)
+            return against_the_rest(read_arrays(path), positive_class)
+        return against_the_rest(_pool_of_columns(path.stem, read_columns(path), target), positive_class)
     if str(data) not in DATASETS and target is not None:
         beside = [each.name for each in sorted(path.parent.glob(f"{path.name}.*"))]
         hint = f"did you mean {beside[0]}?" if beside else "a table in a file works (table.csv)."
@@ -134,7 +136,39 @@ def read_data(data: str | os.PathLike[str], *, target: str | None = None, positi
     if target is not None:
         raise ValueError(f"a target column goes with a table in a file; {data} is a data set, and knows its target.")
     dataset = find_dataset(str(data)).load(None)
-    return pool_of(dataset if positive_class is None else one_against_rest(dataset, positive_class))
+    if positive_class is None:
+        return pool_of(dataset)
+    if not str(positive_class).isdigit():
+        raise ValueError(
+            f"the classes of {data} are numbers from 0 to {dataset.num_classes - 1}; {positive_class} came."
+        )
+    pool = pool_of(one_against_rest(dataset, int(positive_class)))
+    return replace(pool, classes=("others", str(positive_class)))
+
+
+def against_the_rest(pool: Pool, positive_class: int | str | None) -> Pool:
+    """The same rows with a yes-or-no question: is it this class?"""
+    if positive_class is None:
+        return pool
+    names = class_names(pool)
+    if str(positive_class) not in names:
+        shown = ", ".join(names[:12]) + (" and others" if len(names) > 12 else "")
+        raise ValueError(f"{pool.name} has no class {positive_class}; its classes are {shown}.")
+    is_positive = pool.targets == names.index(str(positive_class))
+    rest = next(name for name in names if name != str(positive_class)) if len(names) == 2 else "others"
+    name = pool.name if len(names) == 2 else f"{pool.name}, {positive_class} against the rest"
+    return replace(
+        pool,
+        name=name,
+        kind=Kind.BINARY,
+        targets=is_positive.long(),
+        num_classes=2,
+        classes=(rest, str(positive_class)),
+    )
+
+
+def class_names(pool: Pool) -> tuple[str, ...]:
+    return pool.classes or tuple(map(str, range(pool.num_classes)))
 
 
 def _pool_of_columns(name: str, columns: Mapping[str, Sequence[Any]], target: str | None) -> Pool:
@@ -171,17 +205,21 @@ def settings_for(
 
 def _check_that_it_can_choose(metric: Metric, pool: Pool) -> None:
     """A metric of the user's own is called once before anything is trained: what is wrong with it is said at once."""
+    value = _value_on_random_scores(metric, pool)
+    if not math.isfinite(value):
+        raise ValueError(
+            f"{metric.name} is {value} on random scores for rows of {pool.name}; nothing can be chosen by it."
+        )
+
+
+def _value_on_random_scores(metric: Metric, pool: Pool) -> float:
     generator = torch.Generator().manual_seed(0)
     rows = torch.randperm(len(pool.targets), generator=generator)[:MAX_ROWS_OF_CHECK]
     shape = (1, len(rows)) if pool.kind is Kind.BINARY else (1, len(rows), pool.num_classes)
     scores = torch.randn(shape, generator=generator)
     if metric.reads_probabilities:
         scores = scores.sigmoid() if pool.kind is Kind.BINARY else scores.softmax(-1)
-    value = metric.value(scores, pool.targets[rows].unsqueeze(0))
-    if not bool(value.isfinite().all()):
-        raise ValueError(
-            f"{metric.name} is {value.item()} on random scores for rows of {pool.name}; nothing can be chosen by it."
-        )
+    return metric.value(scores, pool.targets[rows].unsqueeze(0)).item()
 
 
 def _other_kind(pool: Pool, metric: Metric) -> str:
@@ -208,7 +246,7 @@ def answer_steps(
 ) -> Iterator[News]:
     """Compare, then look closer; does what is not yet done, and keeps everything in ``folder`` as it comes."""
     folder, start = Path(folder), time.monotonic()
-    folder.mkdir(parents=True, exist_ok=True)
+    _open_folder(folder, settings, pool, metric, command)
     trials: list[Trial] = []
     comparison = Comparison(settings, metric.higher_is_better, (), False)
     share_of_comparing = 0.75 if with_insights else 1.0
@@ -220,7 +258,6 @@ def answer_steps(
             trials += progress.trials
             comparison = Comparison(settings, metric.higher_is_better, tuple(trials), progress.share == 1)
             comparison.save(folder)
-            _write_about(folder, pool, command)
         yield News(progress.what, share_of_comparing * progress.share, comparison, bool(progress.trials))
     if not with_insights:
         return
@@ -230,12 +267,52 @@ def answer_steps(
         yield News(what, share_of_comparing + (1 - share_of_comparing) * share, comparison)
 
 
-def _write_about(folder: Path, pool: Pool, command: Sequence[str]) -> None:
-    """What the report says of how it was made."""
-    versions = {"lossmith": version("lossmith"), "torch": version("torch"), "python": platform.python_version()}
-    facts = {"rows": f"{len(pool.targets):,}", "columns": f"{pool.inputs.shape[1]:,} as numbers"}
+def _open_folder(folder: Path, settings: Settings, pool: Pool, metric: Metric, command: Sequence[str]) -> None:
+    """A folder belongs to one question: other data, or a metric that has changed, would get the old answer."""
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"{folder} is a file; a folder to keep the run in works.")
+    folder.mkdir(parents=True, exist_ok=True)
+    if not os.access(folder, os.W_OK):
+        raise ValueError(f"{folder} cannot be written to; another folder works.")
+    path = folder / RUN_FILE
+    asked = {
+        "data": f"{pool.name} ({_digest(pool)})",
+        "metric": f"{metric.name} ({_value_on_random_scores(metric, pool):.4g} on random scores)",
+    }
+    kept = json.loads(path.read_text(encoding="utf8")).get("asked", asked) if path.is_file() else asked
+    for what, which in asked.items():
+        if kept[what] != which:
+            raise ValueError(
+                f"{folder} has a run of another {what}: {kept[what]}, and now {which} came; "
+                "take another folder, or remove this one."
+            )
+    content = {"command": list(command), "asked": asked, "versions": _versions(), "facts": _facts(pool)}
+    unfinished = path.with_suffix(".unfinished")
+    unfinished.write_text(json.dumps(content, indent=1) + "\n", encoding="utf8")
+    unfinished.replace(path)
+
+
+def _digest(pool: Pool) -> str:
+    digest = hashlib.sha256(pool.inputs.numpy().tobytes())
+    digest.update(pool.targets.numpy().tobytes())
+    return digest.hexdigest()[:12]
+
+
+def _versions() -> dict[str, str]:
+    return {"lossmith": version("lossmith"), "torch": version("torch"), "python": platform.python_version()}
+
+
+def _facts(pool: Pool) -> dict[str, str]:
+    """Of the data, in words, for the report."""
     shares = [(pool.targets == label).double().mean().item() for label in range(pool.num_classes)]
-    names = pool.classes or tuple(map(str, range(pool.num_classes)))
-    facts["classes"] = ", ".join(f"{name} {share:.1%}" for name, share in zip(names[:12], shares))
-    content = {"command": list(command), "versions": versions, "facts": facts}
-    (folder / RUN_FILE).write_text(json.dumps(content, indent=1) + "\n", encoding="utf8")
+    classes = ", ".join(f"{name} {share:.1%}" for name, share in zip(class_names(pool)[:12], shares))
+    facts = {"rows": f"{len(pool.targets):,}", "columns": f"{pool.inputs.shape[1]:,} as numbers", "classes": classes}
+    return facts | ({"counts as yes": class_names(pool)[1]} if pool.kind is Kind.BINARY else {})
+
+
+def data_in_words(pool: Pool) -> str:
+    """What was made of the user's data, in one sentence."""
+    facts = _facts(pool)
+    yes = f"; {facts['counts as yes']} counts as yes" if "counts as yes" in facts else ""
+    columns = facts["columns"].replace(" as", " columns as")
+    return f"{pool.name}: {facts['rows']} rows, {columns}; classes {facts['classes']}{yes}."

@@ -118,7 +118,7 @@ class Comparison:
             return REFERENCE
         # one loss is judged on fresh seeds, all of them on the others
         p = row.paired.p if self.is_confirmed else row.p_corrected
-        return row.recipe if p is not None and p < SIGNIFICANT else REFERENCE
+        return row.recipe if _is_significant(p) else REFERENCE
 
     @property
     def verdict(self) -> str:
@@ -150,8 +150,23 @@ class Comparison:
         p = row.paired.p if self.is_confirmed else row.p_corrected
         use = "Use" if self.is_complete else "So far, use"
         return (
-            f"{use} {row.recipe}: {gain} against tuned cross-entropy ({_p_in_words(p)}), {where}.{self._what_is_open()}"
+            f"{use} {row.recipe}: {gain} against tuned cross-entropy ({_p_in_words(p)}), {where}."
+            f"{self._other_winners(row.recipe) if self.is_complete else self._what_is_open()}"
         )
+
+    def _other_winners(self, best: str) -> str:
+        """What else was better than cross-entropy, corrected for the number of losses."""
+        names = [
+            row.recipe
+            for row in self.table
+            if row.recipe != best
+            and row.paired is not None
+            and row.paired.mean > 0
+            and _is_significant(row.p_corrected)
+        ]
+        if not names:
+            return " Nothing else is significantly better."
+        return f" While exploring, {', '.join(names)} {'was' if len(names) == 1 else 'were'} significantly better, too."
 
     def _what_is_open(self) -> str:
         """What a run that was cut short has not measured."""
@@ -312,6 +327,10 @@ def warnings_of(trials: Sequence[Trial], picked: Sequence[Trial], *, higher_is_b
         if is_last > 0.5 and rise > MATTERS:
             warnings.append("the last checkpoint is the best: more steps may change the order")
     return tuple(dict.fromkeys(warnings))
+
+
+def _is_significant(p: float | None) -> bool:
+    return p is not None and p < SIGNIFICANT
 
 
 def _p_in_words(p: float | None) -> str:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from lossmith.alignment import Alignment, Estimate, measure_alignment
-from lossmith.lab.comparing.comparison import Comparison, chosen
+from lossmith.lab.comparing.comparison import SIGNIFICANT, Comparison, chosen
 from lossmith.lab.comparing.recipes import RECIPES, Making
 from lossmith.lab.comparing.records import CONTROL, REFERENCE, Settings
 from lossmith.lab.comparing.running import Plan, StackResult, stack_steps
@@ -41,6 +41,11 @@ class Help:
     what: str
     gain: Paired
 
+    @property
+    def is_a_gain(self) -> bool:
+        """Beyond noise."""
+        return self.gain.mean > 0 and self.gain.p < SIGNIFICANT
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -61,16 +66,19 @@ class Insights:
 def insight_steps(
     settings: Settings, pool: Pool, metric: Metric, comparison: Comparison, folder: str | Path
 ) -> Iterator[tuple[str, float]]:
-    """Yields what is being measured, and the share that is done; the file appears at the end, whole."""
+    """Yields what is being measured, and the share that is done; the file appears at the end, whole.
+
+    Where it is there, and cross-entropy is still the one that it was measured against, nothing is left to do.
+    """
     path = Path(folder, FILE_NAME)
     reference = chosen(
         [trial for trial in comparison.trials if trial.recipe == REFERENCE and not trial.is_confirmation],
         higher_is_better=metric.higher_is_better,
     ).get(REFERENCE, {})
-    if path.is_file() or len(reference) < 2:
-        return
     seeds = sorted(reference)
     tests = [reference[seed].test for seed in seeds]
+    if len(seeds) < 2 or (path.is_file() and json.loads(path.read_text(encoding="utf8")).get("against") == tests):
+        return
     sign = 1 if metric.higher_is_better else -1
     model = model_for(settings, pool)
     plan = Plan(model, settings.num_steps, settings.batch_size, is_balanced=settings.is_balanced)
@@ -110,7 +118,7 @@ def insight_steps(
     losses = plain_losses(settings, pool, metric)
     insights = Insights(tuple(helps), measure_all(losses, metric, predictions), shape_of(losses, metric, predictions))
     unfinished = path.with_suffix(".unfinished")
-    unfinished.write_text(json.dumps(as_json(insights)) + "\n", encoding="utf8")
+    unfinished.write_text(json.dumps(as_json(insights) | {"against": tests}) + "\n", encoding="utf8")
     unfinished.replace(path)
 
 

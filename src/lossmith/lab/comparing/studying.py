@@ -152,9 +152,9 @@ def planned(settings: Settings, pool: Pool, metric: Metric, trials: Sequence[Tri
 def _check(names: Sequence[str], metric: Metric) -> None:
     for name in names:
         if name not in RECIPES:
-            nearest = difflib.get_close_matches(name, RECIPES, n=1, cutoff=0.0)[0]
+            nearest = [f"; did you mean {each!r}?" for each in difflib.get_close_matches(name, RECIPES, n=1)]
             raise ValueError(
-                f"there is no loss {name!r} to compare; did you mean {nearest!r}? All: {', '.join(RECIPES)}."
+                f"there is no loss {name!r} to compare{''.join(nearest) or '.'} `lossmith losses --compared` lists all."
             )
         if not RECIPES[name].fits(metric):
             fitting = ", ".join(recipe.name for recipe in RECIPES.values() if recipe.fits(metric))
