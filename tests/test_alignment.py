@@ -15,6 +15,7 @@ from lossmith.baselines import find_loss
 from lossmith.kinds import Kind
 from lossmith.metrics import METRICS
 from lossmith.vocabulary import Metric, Predictions
+from tests.metrics.samples import sample
 
 CE = find_loss("ce", "binary")
 
@@ -175,6 +176,43 @@ def test_plain_errors(predictions: Predictions) -> None:
     for loss, some, options, message in cases:
         with pytest.raises(ValueError, match=message):
             measure_alignment(loss, ACCURACY, some, **options)
+
+
+@pytest.mark.parametrize("kind", list(Kind))
+def test_a_loss_that_reads_what_is_left_out(kind: Kind, generator: torch.Generator) -> None:
+    outputs, targets = sample(kind, num_sets=8, set_size=9, generator=generator, ignored_share=0.3)
+    metric = next(metric for metric in METRICS.values() if metric.kind is kind)
+
+    def reads_all(outputs: Tensor, targets: Tensor) -> Tensor:
+        return outputs.pow(3).mean()
+
+    def reads_targets(outputs: Tensor, targets: Tensor) -> Tensor:
+        return targets.double().mean()
+
+    with pytest.raises(ValueError, match="the loss changes with predictions whose target is -100"):
+        measure_alignment(reads_all, metric, Predictions(outputs, targets), num_bootstrap=5)
+    measure_alignment(reads_targets, metric, Predictions(outputs, targets), num_bootstrap=5)
+
+
+def test_a_loss_that_draws_numbers_is_not_suspected(predictions: Predictions, generator: torch.Generator) -> None:
+    targets = predictions.targets.masked_fill(predictions.outputs > 2, -100)
+
+    def random(outputs: Tensor, targets: Tensor) -> float:
+        return torch.rand((), generator=generator).item()
+
+    with pytest.warns(UserWarning, match="set by set"):
+        measure_alignment(random, ACCURACY, replace(predictions, targets=targets), num_bootstrap=5)
+
+
+def test_arguments_of_another_type(predictions: Predictions) -> None:
+    for loss, metric, some, message in (
+        (CE, "auc", predictions, "the metric came as str; a Metric works"),
+        ("ce", ACCURACY, predictions, "the loss came as 'ce'; a function"),
+        (torch.nn.BCELoss, ACCURACY, predictions, "the loss came as BCELoss; .* an instance of a loss"),
+        (CE, ACCURACY, (predictions.outputs, predictions.targets), r"came as tuple; Predictions\(outputs, targets\)"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            measure_alignment(loss, metric, some)  # type: ignore[arg-type]
 
 
 @pytest.fixture

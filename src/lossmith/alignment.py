@@ -86,12 +86,13 @@ def measure_alignment(
         raise ValueError("num_sets and set_size belong together: both draw sets, neither uses the sets as they are.")
     if not 0 < confidence < 1 or num_bootstrap < 1:
         raise ValueError(f"confidence={confidence} and num_bootstrap={num_bootstrap} came; 0 to 1, and 1 or more work.")
-    _check(metric, predictions)
+    _check(loss, metric, predictions)
     generator = torch.Generator().manual_seed(seed)
     if predictions.is_held_out is not None and bool(predictions.is_held_out.any()):
         predictions = predictions[predictions.is_held_out]
     if num_sets is not None and set_size is not None:
         predictions = draw_sets(predictions, num_sets=num_sets, set_size=set_size, generator=generator)
+    _check_leaves_out(loss, metric.kind, predictions)
     losses = losses_of_sets(loss, predictions).double().cpu()
     with torch.no_grad():
         costs = _in_parts(metric.cost, predictions).double().cpu()
@@ -115,7 +116,20 @@ def measure_alignment(
     )
 
 
-def _check(metric: Metric, predictions: Predictions) -> None:
+def _check(loss: Loss, metric: Metric, predictions: Predictions) -> None:
+    if not isinstance(metric, Metric):
+        raise ValueError(
+            f"the metric came as {type(metric).__name__}; a Metric works: find_metric('f1') or wrap(your_function)."
+        )
+    if not callable(loss) or isinstance(loss, type):
+        came = loss.__name__ if isinstance(loss, type) else repr(loss)
+        raise ValueError(
+            f"the loss came as {came}; a function of outputs and targets, or an instance of a loss, works."
+        )
+    if not isinstance(predictions, Predictions):
+        raise ValueError(
+            f"predictions came as {type(predictions).__name__}; Predictions(outputs, targets) of stacks works."
+        )
     check = partial(check_predictions, metric.kind, predictions.outputs, predictions.targets, is_stack=True)
     try:
         check()
@@ -131,6 +145,33 @@ def _check(metric: Metric, predictions: Predictions) -> None:
     if metric.kind in (Kind.BINARY, Kind.MULTICLASS, Kind.MULTILABEL, Kind.SEGMENTATION) and kept.min() == kept.max():
         # some metrics have a value there, and any loss that rises with the scores looks good
         raise ValueError(f"{metric.kind} predictions: every target is {kept[0]:g}; targets of several classes work.")
+
+
+@torch.no_grad()
+def _check_leaves_out(loss: Loss, kind: Kind, predictions: Predictions) -> None:
+    """The metric does not look at predictions that are left out; does the loss? Many losses do not know -100."""
+    is_left_out = predictions.targets == IGNORE_INDEX
+    if kind in (Kind.HEATMAP, Kind.SPAN):
+        is_left_out = is_left_out.any(-1)
+    by_set = is_left_out.flatten(1)
+    mixed = (by_set.any(1) & ~by_set.all(1)).nonzero()
+    if len(mixed) == 0:
+        return
+    one = predictions[mixed[0]]
+    is_left_out = is_left_out[mixed[0]]
+    if kind is Kind.SEGMENTATION:
+        is_left_out = is_left_out.unsqueeze(2)
+    is_left_out = is_left_out.view(*is_left_out.shape, *[1] * (one.outputs.dim() - is_left_out.dim()))
+    # the other end of the range, in which probabilities are still probabilities
+    mirrored = one.outputs.min() + one.outputs.max() - one.outputs
+    other = Predictions(mirrored.where(is_left_out, one.outputs), one.targets)
+    # twice: some losses draw random numbers
+    before, again, after = (losses_of_sets(loss, each) for each in (one, one, other))
+    if torch.equal(before, again) and not torch.allclose(before, after, rtol=1e-4, equal_nan=True):
+        raise ValueError(
+            f"the loss changes with predictions whose target is {IGNORE_INDEX}, which the metric leaves out: "
+            "leave them out of the loss as well, or measure on sets without them."
+        )
 
 
 @torch.no_grad()

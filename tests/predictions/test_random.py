@@ -36,6 +36,14 @@ def test_sets_span_the_metric(generator: torch.Generator) -> None:
     assert (binary.outputs > 0).float().mean(-1).std() > 0.1
 
 
+@pytest.mark.parametrize("kind", list(Kind))
+def test_the_smallest_sets(kind: Kind, generator: torch.Generator) -> None:
+    predictions = random_predictions(kind, num_sets=1, set_size=1, num_classes=1, length=1, generator=generator)
+    check_predictions(kind, predictions.outputs, predictions.targets, is_stack=True)
+    with pytest.raises(ValueError, match="num_classes=0 came; 1 or more works"):
+        random_predictions(kind, num_sets=1, set_size=1, num_classes=0, generator=generator)
+
+
 def test_unknown_kind() -> None:
     with pytest.raises(ValueError, match="kinds are binary"):
         random_predictions("regression", num_sets=1, set_size=1, generator=torch.Generator())

@@ -40,6 +40,10 @@ def random_predictions(
     documents, of an embedding, and of a picture's sides.
     """
     draw = _DRAWS[parse_kind(kind)]
+    sizes = {"num_sets": num_sets, "set_size": set_size, "num_classes": num_classes, "length": length}
+    for name, size in sizes.items():
+        if size < 1:
+            raise ValueError(f"{name}={size} came; 1 or more works.")
     outputs, targets = draw(num_sets, set_size, num_classes, length, generator)
     scale = _log_uniform(num_sets, SMALLEST_SCALE, LARGEST_SCALE, generator)
     return Predictions(outputs * _each_set(scale, outputs), targets)
@@ -124,7 +128,7 @@ def _ranking(num_sets: int, size: int, classes: int, length: int, generator: Gen
 
 def _embedding(num_sets: int, size: int, classes: int, length: int, generator: Generator) -> tuple[Tensor, Tensor]:
     targets = torch.randint(max(2, size // 4), (num_sets, size), generator=generator)
-    centres = _noise(num_sets, size, length, generator=generator)
+    centres = _noise(num_sets, max(2, size), length, generator=generator)
     centre = centres.gather(1, targets.unsqueeze(-1).expand(-1, -1, length))
     skill = _uniform(num_sets, 0, 3, generator)
     return _each_set(skill, centre) * centre + _noise(*centre.shape, generator=generator), targets
