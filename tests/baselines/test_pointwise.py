@@ -14,7 +14,10 @@ from lossmith.vocabulary import Loss
 from tests.metrics.samples import sample
 
 NAMES = ("ce", "label_smoothing", "focal", "mse", "brier", "hinge")
-CASES = list(itertools.product(NAMES, CLASS_DIM))
+CASES = [
+    *itertools.product(NAMES, CLASS_DIM),
+    *itertools.product(("cost_sensitive",), (Kind.BINARY, Kind.MULTILABEL)),
+]
 
 
 @pytest.mark.parametrize(("name", "kind"), CASES)

@@ -4,22 +4,34 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 
 import pytest
+import sklearn.metrics
 import torch
 from torch import nn
 
-from lossmith.baselines import aucpr_loss, find_loss, focal, smooth_ap
+from lossmith.baselines import aucpr_loss, bag_of_ngrams, find_loss, focal, smooth_ap
 from lossmith.baselines.decisions import DECIDED_KINDS
 from lossmith.kinds import CLASS_DIM, IGNORE_INDEX, Kind
 from tests.metrics.samples import sample
 
-NAMES = ("soft_f1", "soft_jaccard", "soft_mcc", "soft_balanced_accuracy", "lovasz", "pairwise", "smooth_ap")
+NAMES = (
+    "balanced_ce",
+    "soft_f1",
+    "soft_jaccard",
+    "soft_mcc",
+    "soft_balanced_accuracy",
+    "lovasz",
+    "pairwise",
+    "smooth_ap",
+)
 GLOBAL = ("precision_at_recall", "recall_at_precision", "aucpr")
 CASES = [
     *itertools.product(NAMES, DECIDED_KINDS),
     *((name, Kind.BINARY) for name in GLOBAL),
     *(("rank", kind) for kind, dim in CLASS_DIM.items() if dim is not None),
+    ("bag_of_ngrams", Kind.TOKENS),
 ]
 
 
@@ -90,6 +102,21 @@ def test_finite_everywhere(name: str, kind: Kind, dtype: torch.dtype, generator:
 
 
 @pytest.mark.parametrize(("name", "kind"), CASES)
+def test_autocast(name: str, kind: Kind, generator: torch.Generator) -> None:
+    """A model's outputs in half precision, and whatever autocast does to the loss itself."""
+    loss = find_loss(name, kind)
+    outputs, targets = (stack[0] for stack in sample(kind, generator=generator, ignored_share=0.3))
+    expected = loss(outputs.bfloat16().float(), targets)
+    scores = outputs.bfloat16().requires_grad_()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        value = loss(scores, targets)
+    value.backward()
+    assert scores.grad is not None
+    assert scores.grad.isfinite().all()
+    torch.testing.assert_close(value.float(), expected, rtol=0.02, atol=0.02)
+
+
+@pytest.mark.parametrize(("name", "kind"), CASES)
 def test_gradient(name: str, kind: Kind, generator: torch.Generator) -> None:
     outputs, targets = (stack[0] for stack in sample(kind, set_size=4, generator=generator, ignored_share=0.2))
     if kind is Kind.SEGMENTATION:
@@ -125,6 +152,83 @@ def test_lovasz_is_the_jaccard_loss_on_decisions() -> None:
         if targets.any():
             loss = find_loss("lovasz", "binary")(2.0 * decided - 1, targets)
             assert float(loss) == pytest.approx(2 * (1 - float(intersection / union)))
+
+
+@pytest.mark.parametrize(
+    ("name", "oracle"),
+    [
+        ("soft_f1", sklearn.metrics.f1_score),
+        ("soft_jaccard", sklearn.metrics.jaccard_score),
+        ("soft_mcc", sklearn.metrics.matthews_corrcoef),
+        ("soft_balanced_accuracy", sklearn.metrics.balanced_accuracy_score),
+    ],
+)
+def test_soft_counts_of_certain_scores_are_scikit_learns(
+    name: str, oracle: Callable[..., float], generator: torch.Generator
+) -> None:
+    outputs, targets = (stack[0] for stack in sample(Kind.BINARY, generator=generator))
+    expected = 1 - oracle(targets.numpy(), (outputs > 0).long().numpy())
+    assert float(find_loss(name, "binary")(1e4 * outputs, targets)) == pytest.approx(expected, abs=1e-5)
+
+
+def test_pairwise_is_torchs_soft_margin_of_all_differences(generator: torch.Generator) -> None:
+    outputs, targets = (stack[0] for stack in sample(Kind.BINARY, generator=generator))
+    differences = outputs[targets == 1].unsqueeze(-1) - outputs[targets == 0]
+    expected = torch.nn.functional.soft_margin_loss(differences, torch.ones_like(differences))
+    torch.testing.assert_close(find_loss("pairwise", "binary")(outputs, targets), expected)
+
+
+def test_cold_smooth_ap_is_scikit_learns(generator: torch.Generator) -> None:
+    outputs, targets = (stack[0] for stack in sample(Kind.BINARY, generator=generator))
+    expected = 1 - sklearn.metrics.average_precision_score(targets.numpy(), outputs.numpy())
+    loss = smooth_ap(Kind.BINARY, temperature=1e-5)
+    assert float(loss(outputs, targets)) == pytest.approx(expected, abs=1e-4)
+
+
+def test_lovasz_softmax_by_its_definition(generator: torch.Generator) -> None:
+    """Errors, largest first, each times what it adds to scikit-learn's Jaccard loss of the errors so far (eq. 8)."""
+    outputs, targets = (stack[0] for stack in sample(Kind.MULTICLASS, generator=generator))
+    probabilities, values = outputs.softmax(-1), []
+    for label in targets.unique():
+        is_label = (targets == label).long()
+        errors = (is_label - probabilities[:, label]).abs()
+        order, before, value = errors.argsort(descending=True), 0.0, 0.0
+        for number in range(1, len(order) + 1):
+            decided = is_label.clone()
+            decided[order[:number]] = 1 - decided[order[:number]]
+            after = 1 - sklearn.metrics.jaccard_score(is_label.numpy(), decided.numpy())
+            value += float(errors[order[number - 1]]) * (after - before)
+            before = after
+        values.append(value)
+    expected = sum(values) / len(values)
+    assert float(find_loss("lovasz", "multiclass")(outputs, targets)) == pytest.approx(expected, abs=1e-5)
+
+
+def test_bag_of_ngrams_by_hand() -> None:
+    outputs, targets = torch.tensor([[[3.0, 1.0], [1.0, 1.0], [1.0, 9.0]]]).log(), torch.tensor([[0, 1, -100]])
+    # P(0) is 3/4, 1/2, 1/10; the third position is left out
+    single = 1 - (min(3 / 4 + 1 / 2, 1) + min(1 / 4 + 1 / 2, 1)) / 2
+    assert float(bag_of_ngrams(Kind.TOKENS, order=1)(outputs, targets)) == pytest.approx(single)
+    assert float(bag_of_ngrams(Kind.TOKENS)(outputs, targets)) == pytest.approx(1 - 3 / 4 * 1 / 2)
+    # 0 0 1: "0 0" and "0 1" at both places; P(0 0) is 3/8 + 1/20, P(0 1) is 3/8 + 9/20
+    twice = bag_of_ngrams(Kind.TOKENS)(outputs, torch.tensor([[0, 0, 1]]))
+    assert float(twice) == pytest.approx(1 - (3 / 8 + 1 / 20 + 3 / 8 + 9 / 20) / 2)
+    # no pair of tokens in a sequence of one
+    assert float(bag_of_ngrams(Kind.TOKENS)(outputs[:, :1], targets[:, :1])) == 0
+
+
+def test_bag_of_ngrams_forgives_a_shift() -> None:
+    reference = torch.tensor([[1, 2, 3, 4, 5, 6]])
+
+    def certain(*tokens: int) -> torch.Tensor:
+        return 50.0 * torch.nn.functional.one_hot(torch.tensor([tokens]), 8)
+
+    loss = bag_of_ngrams("tokens")
+    shifted = loss(certain(0, 1, 2, 3, 4, 5), reference)
+    assert float(shifted) == pytest.approx(1 / 5)  # "5 6" is missing
+    assert loss(certain(1, 2, 3, 4, 5, 6), reference) == pytest.approx(0, abs=1e-6)
+    # a pair that the reference has once does not count twice
+    assert float(loss(certain(1, 2, 1, 2, 1, 2), reference)) == pytest.approx(4 / 5)
 
 
 def test_rank_loss_counts_what_is_above() -> None:
@@ -202,3 +306,7 @@ def test_wrong_options() -> None:
         smooth_ap(Kind.BINARY, temperature=0.0)
     with pytest.raises(ValueError, match="num_anchors=0"):
         aucpr_loss(Kind.BINARY, num_anchors=0)
+    with pytest.raises(ValueError, match="order=0"):
+        bag_of_ngrams(Kind.TOKENS, order=0)
+    with pytest.raises(ValueError, match="n-grams are of tokens; binary"):
+        bag_of_ngrams(Kind.BINARY)

@@ -16,9 +16,11 @@ from collections.abc import Callable
 from lossmith.baselines.cost_sensitive import POSITIVE_WEIGHTS, balanced_cross_entropy, cost_sensitive
 from lossmith.baselines.cross_entropy import cross_entropy, label_smoothing
 from lossmith.baselines.focal import focal
+from lossmith.baselines.gaussian_heatmaps import heatmap_squared_error
 from lossmith.baselines.global_objectives import aucpr_loss, precision_at_recall_loss, recall_at_precision_loss
 from lossmith.baselines.hinge import hinge
 from lossmith.baselines.lovasz import lovasz
+from lossmith.baselines.ngrams import bag_of_ngrams
 from lossmith.baselines.pairwise import pairwise_logistic, smooth_ap
 from lossmith.baselines.rank_loss import rank_loss
 from lossmith.baselines.soft_counts import soft_balanced_accuracy, soft_f1, soft_jaccard, soft_mcc
@@ -29,12 +31,14 @@ __all__ = [
     "LOSSES",
     "POSITIVE_WEIGHTS",
     "aucpr_loss",
+    "bag_of_ngrams",
     "balanced_cross_entropy",
     "brier",
     "cost_sensitive",
     "cross_entropy",
     "find_loss",
     "focal",
+    "heatmap_squared_error",
     "hinge",
     "label_smoothing",
     "lovasz",
@@ -70,6 +74,8 @@ LOSSES: dict[str, Callable[[Kind], Loss]] = {
     "precision_at_recall": precision_at_recall_loss,
     "recall_at_precision": recall_at_precision_loss,
     "aucpr": aucpr_loss,
+    "bag_of_ngrams": bag_of_ngrams,
+    "heatmap_mse": heatmap_squared_error,
 }
 
 
