@@ -49,7 +49,7 @@ check: $(VENV)/.dev  ## formatting, lint, types, tests: what must be green befor
 	$(MAKE) test
 
 bench: $(VENV)/.bench  ## speed against the peers, in one run
-	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
+	failed=0; for script in benchmarks/*.py; do $(BIN)/python $$script || failed=1; done; exit $$failed
 
 docs: $(VENV)/.docs  ## the documentation site, into site/, warnings as errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
