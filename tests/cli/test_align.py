@@ -264,9 +264,12 @@ def test_metric_of_another_kind(run: Run, binary_file: Path) -> None:
     assert "one set is outputs [N, C] with targets [N]" in sentence
 
 
-def test_a_plot_that_cannot_be_written(run: Run, binary_file: Path, tmp_path: Path) -> None:
-    plot = tmp_path / "missing" / "p.png"
-    sentence = run(
-        "align", "--metric", "ap", "--loss", "ce", "--predictions", binary_file, *DRAW, "--plot", plot
-    ).sentence
-    assert str(plot) in sentence
+@pytest.mark.parametrize("name", ["missing/p.png", "p.xyz", "p"])
+def test_a_plot_that_cannot_be_written_is_refused_before_anything_is_measured(
+    run: Run, tmp_path: Path, name: str
+) -> None:
+    plot = tmp_path / name
+    nothing = tmp_path / "nothing.npz"
+    result = run("align", "--metric", "ap", "--loss", "ce", "--predictions", nothing, *DRAW, "--plot", plot)
+    assert result.code == 2
+    assert f"the plot cannot be written to {plot}: a file that ends in .png or .svg or .pdf works" in result.err

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from lossmith.alignment import Alignment
     from lossmith.vocabulary import Kind, Loss, Metric
 
+PLOT_SUFFIXES = (".png", ".svg", ".pdf")
+
 
 def align(
     predictions: Annotated[Path, Option(help="File with the arrays outputs and targets (.npz or .safetensors).")],
@@ -45,6 +47,11 @@ def align(
     from lossmith.alignment import measure_alignment, plot_alignment
     from lossmith.predictions import load_predictions
 
+    if plot is not None and (plot.suffix not in PLOT_SUFFIXES or not plot.parent.is_dir()):  # not after measuring
+        raise ValueError(
+            f"the plot cannot be written to {plot}: a file that ends in {' or '.join(PLOT_SUFFIXES)} works, "
+            "in a folder that is there."
+        )
     chosen = choose_metric(metric, metric_fn, kind, higher_is_better)
     losses = choose_losses(loss or [], loss_fn or [], chosen.kind)
     # hand-made losses read raw scores, and would rank probabilities without a word of warning
