@@ -72,7 +72,15 @@ def test_everything_is_on_the_page() -> None:
     for words in ("a larger model", "1,797", "10000, 10001, 10002, 10003, 10004", 'find_loss("smooth_ap", "binary")'):
         assert words in seen.text
     rows = [attributes["data-value"] for tag, attributes in seen.tags if tag == "td" and "data-value" in attributes]
-    assert rows[::8] == ["smooth_ap", "traced", "ce", "ce_again", "focal"]
+    assert rows[::9] == ["smooth_ap", "traced", "ce", "ce_again", "focal"]
+
+
+def test_a_warning_is_given_once() -> None:
+    seen = Texts(render([a_run(warning="it was late")]))
+    (late,) = (text for text in seen.texts if "it was late" in text)
+    assert late == "traced: it was late"
+    (last,) = (text for text in seen.texts if "the last checkpoint is the best" in text)
+    assert last.startswith("smooth_ap, traced, ce, ")
 
 
 def test_what_was_typed_is_text() -> None:

@@ -17,17 +17,40 @@ def test_paired_is_scipys_t_test() -> None:
     assert paired.low < paired.mean < paired.high
 
 
-def test_the_interval_covers() -> None:
-    """Of sixteen seeds: as often as it says, and no bootstrap of few pairs does that exactly."""
-    drawn = np.random.default_rng(0).normal(0.3, 1.0, size=(200, 16))
-    found = [compare_paired(row, np.zeros(16)) for row in drawn]
-    assert 0.88 <= np.mean([each.low <= 0.3 <= each.high for each in found]) <= 0.99
+@pytest.mark.parametrize("num", [5, 16])
+def test_the_interval_covers(num: int) -> None:
+    """As often as it says, of five seeds too."""
+    drawn = np.random.default_rng(0).normal(0.3, 1.0, size=(200, num))
+    found = [compare_paired(row, np.zeros(num)) for row in drawn]
+    assert 0.91 <= np.mean([each.low <= 0.3 <= each.high for each in found]) <= 0.99
+
+
+def test_as_scipy_on_random_pairs() -> None:
+    random = np.random.default_rng(1)
+    for num in range(6, 30):
+        own, reference = random.normal(size=(2, num))
+        paired = compare_paired(own, reference)
+        assert paired.p == pytest.approx(stats.ttest_rel(own, reference).pvalue)
+        assert paired.standard_error == pytest.approx(stats.sem(own - reference))
+        assert wilcoxon(own, reference) == pytest.approx(stats.wilcoxon(own, reference).pvalue)
+    # of thirty pairs the interval is nearly scipy's own bootstrap
+    expected = stats.bootstrap(
+        (own - reference,), np.mean, method="percentile", n_resamples=10_000, rng=np.random.default_rng(2)
+    ).confidence_interval
+    assert paired.high - paired.low == pytest.approx(expected.high - expected.low, rel=0.1)
+
+
+def test_what_is_undefined_is_no_difference() -> None:
+    paired = compare_paired([0.9, 0.8, math.nan, 0.9, 0.9, 0.8], [0.5] * 6)
+    assert math.isnan(paired.mean)
+    assert paired.p == 1
 
 
 def test_equal_values_are_no_difference() -> None:
     paired = compare_paired([1.0, 2.0], [1.0, 2.0])
     assert (paired.mean, paired.p, paired.num_wins) == (0.0, 1.0, 1.0)
-    assert compare_paired([2.0, 3.0], [1.0, 2.0]).p == 0.0
+    # the same difference every time is no certainty
+    assert compare_paired([2.0, 3.0], [1.0, 2.0]).p == 0.5
 
 
 def test_pairs_are_needed() -> None:
@@ -47,6 +70,10 @@ def test_critical_difference_is_nemenyis() -> None:
     assert found.critical_difference == pytest.approx(2.569 * math.sqrt(4 * 5 / (6 * 14)), abs=1e-3)
     assert sum(found.average_ranks) == pytest.approx(10)
     assert found.friedman_p == pytest.approx(stats.friedmanchisquare(*values.values()).pvalue)
+
+
+def test_all_equal_everywhere() -> None:
+    assert math.isnan(rank_over_datasets({name: [0.5, 0.7] for name in "abc"}).friedman_p)
 
 
 def test_groups_are_those_that_do_not_differ() -> None:

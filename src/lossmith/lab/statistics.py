@@ -51,11 +51,14 @@ def compare_paired(values: Sequence[float], reference: Sequence[float], *, seed:
     if error > 0:
         p = float(2 * stats.t.sf(abs(mean) / error, num - 1))
         drawn = np.random.default_rng(seed).integers(num, size=(NUM_RESAMPLES, num))
-        # a resample of n has the variance (n - 1) / n of what n pairs tell: with five seeds, a tenth too narrow
-        means = mean + (differences[drawn].mean(1) - mean) * math.sqrt(num / (num - 1))
+        # A resample of n has the variance (n - 1) / n of what n pairs tell, and knows that variance no better than
+        # they do: with five seeds such intervals would hold the mean in 84 of 100 repetitions (Hesterberg 2015).
+        wider = math.sqrt(num / (num - 1)) * float(stats.t.ppf(0.975, num - 1) / stats.norm.ppf(0.975))
+        means = mean + (differences[drawn].mean(1) - mean) * wider
         low, high = (float(bound) for bound in np.quantile(means, (0.025, 0.975)))
     else:
-        p, low, high = (1.0 if mean == 0 else 0.0), mean, mean
+        # the same difference every time is what a coarse metric gives: as sure as a test of signs is, and no surer
+        p, low, high = (2 * 0.5**num if abs(mean) > 0 else 1.0), mean, mean
     wins = float((differences > 0).sum() + 0.5 * (differences == 0).sum())
     return Paired(mean, error, low, high, p, wins, num)
 
@@ -94,7 +97,8 @@ def rank_over_datasets(values: Mapping[str, Sequence[float]]) -> OverDatasets:
     if num_methods < 2 or num_datasets < 2:
         raise ValueError(f"{num_methods} methods on {num_datasets} data sets came; two and two are the least.")
     ranks = stats.rankdata(-table, axis=0).mean(1)
-    friedman = float(stats.friedmanchisquare(*table).pvalue) if num_methods > 2 else float("nan")
+    with np.errstate(divide="ignore", invalid="ignore"):  # all equal everywhere: NaN
+        friedman = float(stats.friedmanchisquare(*table).pvalue) if num_methods > 2 else float("nan")
     quantile = float(stats.studentized_range.ppf(0.95, num_methods, np.inf)) / math.sqrt(2)
     difference = quantile * math.sqrt(num_methods * (num_methods + 1) / (6 * num_datasets))
     order = [int(index) for index in np.argsort(ranks, kind="stable")]

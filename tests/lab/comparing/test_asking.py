@@ -45,6 +45,7 @@ def test_a_folder_belongs_to_one_question(tmp_path: Path) -> None:
         "columns": "3 as numbers",
         "classes": "x 50.0%, y 50.0%",
         "counts as yes": "y",
+        "model that was trained": "linear",
     }
     answer(tmp_path)  # the same question
     mended = replace(POOL, targets=1 - POOL.targets)

@@ -33,7 +33,7 @@ from lossmith.lab.comparing.comparison import Comparison
 from lossmith.lab.comparing.insights import insight_steps
 from lossmith.lab.comparing.recipes import default_losses
 from lossmith.lab.comparing.records import Settings, Trial
-from lossmith.lab.comparing.studying import compare_steps, planned
+from lossmith.lab.comparing.studying import compare_steps, model_for, planned
 from lossmith.lab.datasets import DATASETS, find_dataset, one_against_rest
 from lossmith.lab.datasets.array_file import read_arrays
 from lossmith.lab.datasets.splitting import Pool, pool_of
@@ -286,7 +286,8 @@ def _open_folder(folder: Path, settings: Settings, pool: Pool, metric: Metric, c
                 f"{folder} has a run of another {what}: {kept[what]}, and now {which} came; "
                 "take another folder, or remove this one."
             )
-    content = {"command": list(command), "asked": asked, "versions": _versions(), "facts": _facts(pool)}
+    facts = _facts(pool) | {"model that was trained": model_for(settings, pool)}
+    content = {"command": list(command), "asked": asked, "versions": _versions(), "facts": facts}
     unfinished = path.with_suffix(".unfinished")
     unfinished.write_text(json.dumps(content, indent=1) + "\n", encoding="utf8")
     unfinished.replace(path)

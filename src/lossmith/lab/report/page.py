@@ -43,6 +43,7 @@ COLUMNS = (
     ("p", "two-sided paired t-test, corrected for the number of losses (Holm)"),
     ("wins", "seeds on which it beat cross-entropy"),
     ("rank", "among all losses, averaged over seeds; 1 is best"),
+    ("chosen by", "mean over seeds on validation rows: what chooses the loss that runs again on fresh seeds"),
     ("ms/step", "of one model, in milliseconds of the processor"),
     ("rate", "learning rate that was best on most seeds"),
 )
@@ -135,7 +136,6 @@ def _friedman(p: float) -> str:
 def _run(run: Run, number: int) -> dict[str, Any]:
     comparison = run.comparison
     settings = comparison.settings
-    warnings = [f"{row.recipe}: {warning}" for row in comparison.table for warning in row.warnings]
     return {
         "anchor": f"run-{number + 1}",
         "data": settings.data,
@@ -143,7 +143,9 @@ def _run(run: Run, number: int) -> dict[str, Any]:
         "higher_is_better": comparison.higher_is_better,
         "verdict": comparison.verdict,
         "facts": _headline(comparison),
-        "helps": [_help(each, comparison.scale) for each in run.insights.helps],
+        "helps": [
+            _help(each, comparison.scale) for each in sorted(run.insights.helps, key=lambda each: -each.gain.mean)
+        ],
         "snippet": comparison.snippet(),
         "note": _note(comparison, has_fresh=comparison.is_confirmed),
         "columns": [
@@ -151,11 +153,20 @@ def _run(run: Run, number: int) -> dict[str, Any]:
             for place, (name, tip) in enumerate(COLUMNS)
         ],
         "rows": [_row(row, comparison) for row in comparison.table],
-        "warnings": warnings,
+        "warnings": _warnings(comparison),
         "figures": _figures(run),
         "settings": _settings(run),
         "command": shlex.join(run.command),
     }
+
+
+def _warnings(comparison: Comparison) -> list[str]:
+    """Each once, behind the losses that it is about."""
+    about: dict[str, list[str]] = {}
+    for row in comparison.table:
+        for warning in row.warnings:
+            about.setdefault(warning, []).append(row.recipe)
+    return [f"{', '.join(names)}: {warning}" for warning, names in about.items()]
 
 
 def _sorted_at_first(place: int, comparison: Comparison) -> str:
@@ -214,6 +225,7 @@ def _row(row: Row, comparison: Comparison) -> dict[str, Any]:
         else {"value": row.p_corrected, "text": "< 0.001" if row.p_corrected < 0.001 else f"{row.p_corrected:.3f}"},
         {"value": "", "text": ""} if paired is None else {"value": paired.num_wins, "text": _wins(paired)},
         {"value": row.rank, "text": f"{row.rank:.1f}"},
+        {"value": row.validation, "text": scale.plain(row.validation)},
         {"value": row.seconds_per_step, "text": f"{1000 * row.seconds_per_step:.2f}"},
         {"value": row.learning_rate, "text": f"{row.learning_rate:.2g}"},
     ]
@@ -238,8 +250,9 @@ def _figures(run: Run) -> list[dict[str, str]]:
             (
                 "Learning curves",
                 plot_curves(comparison),
-                "Mean over seeds at the learning rate that validation rows chose; cross-entropy is dashed. The bands "
-                "are one standard error of what the losses of a seed do not have in common.",
+                "Mean over seeds at the learning rate that validation rows chose; cross-entropy is dashed, thin grey "
+                "lines are its control and all others. The bands are one standard error of what the losses "
+                "of a seed do not have in common.",
             )
         )
     if len(comparison.table) > 2:

@@ -121,7 +121,8 @@ def _interval(axes: Axes, height: float, row: Row, factor: float, *, marker: str
     if paired is None:
         return
     low, high = interval_of(paired)
-    colour = GOOD if low > 0 else BAD if high < 0 else MUTED
+    is_told_apart = row.recipe != CONTROL
+    colour = GOOD if low > 0 and is_told_apart else BAD if high < 0 and is_told_apart else MUTED
     axes.plot([factor * low, factor * high], [height, height], color=colour, linewidth=2.2, solid_capstyle="round")
     axes.plot([factor * paired.mean], [height], marker, color=colour, markersize=5.5 if marker == "o" else 4.5)
 
