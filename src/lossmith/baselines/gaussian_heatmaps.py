@@ -35,7 +35,7 @@ class HeatmapSquaredError:
 
 
 def gaussian_heatmaps(joints: Tensor, *, height: int, width: int, sigma: float) -> Tensor:
-    """``[..., 3 or 4]`` (x and y first) to ``[..., height, width]``: 1 at the joint and ``exp(-d² / 2 sigma²)`` beside."""
+    """``[..., 3 or 4]`` (x and y first) to ``[..., height, width]``: 1 at the joint, ``exp(-d² / 2 sigma²)`` beside."""
     x = torch.arange(width, device=joints.device, dtype=joints.dtype) - joints[..., 0:1]
     y = torch.arange(height, device=joints.device, dtype=joints.dtype) - joints[..., 1:2]
     squares = y.square().unsqueeze(-1) + x.square().unsqueeze(-2)
