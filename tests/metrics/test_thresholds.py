@@ -159,6 +159,8 @@ def test_a_metric_without_a_threshold(metric: Metric, generator: torch.Generator
 
 def test_mistakes_get_a_plain_sentence() -> None:
     scores = torch.tensor([1.0, 2.0])
+    with pytest.raises(ValueError, match=r"the metric came as str; a Metric works: f1\(\)"):
+        tune_threshold("f1", scores, torch.tensor([0, 1]))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="accuracy is a multiclass metric; binary and multilabel ones"):
         tune_threshold(metrics.accuracy(), torch.randn(3, 4), torch.tensor([0, 1, 2]))
     with pytest.raises(ValueError, match="every target is -100"):

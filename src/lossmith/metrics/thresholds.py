@@ -37,6 +37,8 @@ def tune_threshold(metric: Metric, outputs: Tensor, targets: Tensor) -> float:
     Multilabel metrics get one threshold for all labels. For one per label, tune a binary metric on each column and
     hand on ``outputs - thresholds``.
     """
+    if not isinstance(metric, Metric):
+        raise ValueError(f"the metric came as {type(metric).__name__}; a Metric works: f1(), or wrap(your_function).")
     if metric.kind not in (Kind.BINARY, Kind.MULTILABEL):
         raise ValueError(f"{metric.name} is a {metric.kind} metric; binary and multilabel ones have a threshold.")
     check_predictions(metric.kind, outputs, targets, want_scores=False)
