@@ -73,6 +73,10 @@ class Gains(ABC):
     def at(self, option: Tensor, row: Tensor) -> Tensor:
         """``[B]``: gains of single options."""
 
+    @abstractmethod
+    def is_nothing(self) -> bool:
+        """No option is worth anything."""
+
 
 @dataclass(eq=False)
 class GainsOfAll(Gains):
@@ -90,6 +94,9 @@ class GainsOfAll(Gains):
 
     def at(self, option: Tensor, row: Tensor) -> Tensor:
         return self.gains.reshape(len(self.gains), -1)[option, row]
+
+    def is_nothing(self) -> bool:
+        return not bool(self.gains.any())
 
 
 @dataclass(eq=False)
@@ -113,6 +120,9 @@ class GainsOfSome(Gains):
     def at(self, option: Tensor, row: Tensor) -> Tensor:
         raise AssertionError("gains of some options are exact: nobody checks them")
 
+    def is_nothing(self) -> bool:
+        return not bool(self.gains.any())
+
 
 @dataclass(eq=False)
 class GainsOfSwaps(Gains):
@@ -135,6 +145,10 @@ class GainsOfSwaps(Gains):
         upper, lower = self.decision.swaps[option]
         each = torch.arange(len(row), device=row.device)
         return self.gains.of_pairs(upper, lower).reshape(len(row), -1)[each, row]
+
+    def is_nothing(self) -> bool:
+        first_options = torch.arange(min(self.decision.num_options, MAX_PAIRS), device=self.gains.labels.device)
+        return not bool(self.gains.of_pairs(*self.decision.swaps[first_options]).any())
 
 
 def _num_partners(decision: Decision) -> int:

@@ -207,7 +207,13 @@ class TracedLoss(nn.Module):
         losses = [each.loss(self.temperature, self.link) for each in gains.values()]
         if plan.is_continuous:
             losses.append(-goodness)
-        return sum(losses[1:], losses[0]) if losses else (outputs * 0).sum()
+        total = sum(losses[1:], losses[0]) if losses else (outputs * 0).sum()
+        if not plan.is_continuous and float(total.detach()) == 0 and all(each.is_nothing() for each in gains.values()):
+            self._warn(
+                f"{self}: no single decision changes the metric on a set, which gives a loss of 0 without a direction. "
+                "If that lasts, start from another loss, or add one: lossmith.combine."
+            )
+        return total
 
     def _plan(self, key: Any, subject: Subject) -> Plan | None:
         """Of this layout of predictions; None where the metric is not defined on the first set of it."""

@@ -13,6 +13,7 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 # name of the operator without its underscores -> does it decide that its first argument is larger, or smaller?
@@ -84,12 +85,19 @@ def out_of_place(name: str) -> Any:
     """The method that gives what the one in place would have made of its first argument."""
     if name == "__setitem__":
         return assigned
+    if name in ("fill_", "zero_", "copy_"):
+        return filled
     return getattr(Tensor, f"__{plain_name(name)}__" if name.startswith("__") else plain_name(name))
 
 
 def assigned(tensor: Tensor, index: Any, value: Any) -> Tensor:
     copy = tensor.clone()
     copy[index] = value
+    return copy
+
+
+def filled(tensor: Tensor, value: Any = 0, non_blocking: bool = False) -> Tensor:
+    copy: Tensor = torch.zeros_like(tensor) + value
     return copy
 
 

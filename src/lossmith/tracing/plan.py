@@ -7,8 +7,10 @@ in which one decision was really changed.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -41,8 +43,16 @@ NUM_COMPARED = 24
 # numbers that all lanes of a run together may hold in one tensor, and in all runs for one loss
 MAX_NUMBERS_OF_RUN = 2**21
 MAX_NUMBERS = 2**23
-# options of one loss where every one of them takes a run of its own
+# options of one loss where every one of them takes a run of its own; fewer where a run takes many decisions
 MAX_RUNS = 64
+MIN_RUNS = 16
+MAX_DECISIONS_OF_RUNS = 4096
+# more, taken one by one in a loop of Python, cost seconds for every loss
+MAX_DECISIONS = 1024
+# groups of single rows that show how all others from the same line are run
+NUM_SAMPLED_OF_PLACE = 3
+# pairs of rows that have to agree on a gain before rows of equal target and outcome stand for each other
+MIN_SHOWN = 4
 
 
 @dataclass(frozen=True)
@@ -90,6 +100,7 @@ class Plan:
 
 def survey(subject: Subject, generator: torch.Generator) -> Plan:
     """Try what works for this metric on this set."""
+    subject = replace(subject, outputs=subject.outputs.detach().requires_grad_())
     states = states_of_generators()
     value, trace = subject.run(wants_sources=True)
     moved = [name for name, state in states_of_generators().items() if state != states[name]]
@@ -97,11 +108,14 @@ def survey(subject: Subject, generator: torch.Generator) -> Plan:
     plan = Plan(
         places=tuple((decision.operation, decision.source) for decision in trace.decisions),
         groups=(),
-        is_continuous=isinstance(value, Score),
+        is_continuous=isinstance(value, Score) and value.requires_grad,
         returns_float=isinstance(value, float) and value is trace.last_float,
         reads_order=subject.reads_order,
     )
     subject = replace(subject, returns_float=plan.returns_float)
+    why_not = _why_not_followed(subject, value, trace)
+    if why_not:
+        return replace(plan, black_box=why_not)
     if not plan.is_continuous and not _replays(subject, trace, generator):
         if subject.reads_order and any(decision.operation == "numpy" for decision in trace.decisions):
             return survey(replace(subject, reads_order=False), generator)
@@ -176,13 +190,45 @@ def _try_run(subject: Subject, groups: Sequence[Group]) -> Run | None:
         return None
 
 
+def _why_not_followed(subject: Subject, value: Any, trace: Trace) -> str:
+    """What is clear before anything is replayed."""
+    if len(trace.decisions) > MAX_DECISIONS:
+        place = Counter((decision.operation, decision.source) for decision in trace.decisions).most_common(1)[0]
+        (operation, source), num_times = place
+        return (
+            f"{operation} at {source} decides {num_times:,} times, one by one, and up to {MAX_DECISIONS:,} are "
+            "followed; an operation on a whole tensor is one, whatever its size"
+        )
+    # the decisions of other outputs do not give the value of the others where it has a gradient of its own: what is not
+    # seen has to be taken for a part of it
+    if isinstance(value, Score) and value.requires_grad:
+        if trace.escapes:
+            return _escapes(trace)
+        if trace.has_gradientless:
+            return f"nothing is known of {_places(trace.unread)}"
+    plain = subject.goodness(subject.fn(subject.outputs.detach().clone(), subject.targets.clone()))
+    if not _is_same(plain, subject.goodness(value).detach().double()):
+        return "the code gives another value when it is watched: it writes to parts of tensors that it reads elsewhere"
+    return ""
+
+
 def _why_not_traced(trace: Trace) -> str:
     if trace.escapes:
-        first, *others = dict.fromkeys(trace.escapes)
-        return f"scores leave torch by {first}{f' and {len(others)} more places' if others else ''}"
+        return _escapes(trace)
+    if trace.unread:
+        return f"nothing is known of {_places(trace.unread)}"
     if trace.decisions:
         return "the decisions of other outputs, replayed on these, do not give the value that the others have"
     return "no operation of torch was seen to decide on them, as if the code were compiled or its value constant"
+
+
+def _escapes(trace: Trace) -> str:
+    return f"scores leave torch by {_places(trace.escapes)}"
+
+
+def _places(named: Sequence[str]) -> str:
+    first, *others = dict.fromkeys(named)
+    return f"{first}{f' and {len(others)} more places' if others else ''}"
 
 
 def _check_value(subject: Subject, value: object, trace: Trace, drawn: Sequence[str]) -> None:
@@ -196,8 +242,9 @@ def _check_value(subject: Subject, value: object, trace: Trace, drawn: Sequence[
             differs = f"two evaluations of one set gave {float(first):.6g} and {float(second):.6g}"
             if float(first) == float(second):
                 differs = "two evaluations of one set compared different scores"
+            reason = "draws lots" if drawn else "draws lots, or remembers earlier calls"
             raise ValueError(
-                f"the metric draws lots{named}: {differs}; a function of the outputs and targets alone works."
+                f"the metric {reason}{named}: {differs}; a function of the outputs and targets alone works."
             )
 
 
@@ -230,14 +277,19 @@ def _replays_from(subject: Subject, outputs: Tensor) -> bool:
 
 def _groups(decisions: Sequence[Decision]) -> list[Group]:
     groups: list[list[int]] = []
+    by_key: dict[Any, list[list[int]]] = {}
     for number, decision in enumerate(decisions):
-        # single numbers may be equal by chance
-        could_be_same = groups if decision.comparisons.numel() > 1 else []
+        could_be_same: list[list[int]] = []
+        if decision.comparisons.numel() > 1:  # single numbers may be equal by chance
+            # equal up to the sign
+            first = float(decision.comparisons.detach().flatten()[0].abs())
+            could_be_same = by_key.setdefault((decision.comparisons.shape, first), [])
         same = next((numbers for numbers in could_be_same if decision.is_same_as(decisions[numbers[0]])), None)
         if same is not None:
             same.append(number)
         elif decision.num_options and decision.rows.numel():
             groups.append([number])
+            could_be_same.append(groups[-1])
     return [Group(tuple(numbers)) for numbers in groups]
 
 
@@ -274,7 +326,19 @@ def _with_ways(
                 result = samples[group.numbers].try_way(group, run)
                 if result is not None:
                     found[group.numbers] = result
-    chosen = tuple(found.get(group.numbers) or samples[group.numbers].otherwise() for group in groups)
+    of_places: dict[tuple[str, str], list[Group]] = {}
+    for group in groups:
+        if group.numbers in found:
+            continue
+        # a loop over rows comes to the same line again and again
+        alike = of_places.setdefault(plan.places[group.numbers[0]], [])
+        is_row = decisions[group.numbers[0]].rows.numel() == 1
+        if is_row and len(alike) >= NUM_SAMPLED_OF_PLACE and len({each.is_looped for each in alike}) == 1:
+            found[group.numbers] = replace(alike[0], numbers=group.numbers)
+        else:
+            found[group.numbers] = samples[group.numbers].otherwise()
+            alike.append(found[group.numbers])
+    chosen = tuple(found[group.numbers] for group in groups)
     fast = [group for group in chosen if group.way in (Way.SORTED, Way.BY_ROW)]
     run = _try_run(subject, fast) if len(fast) > 1 else None
     is_together = len(fast) <= 1 or (run is not None and len(run.gains) == len(fast))
@@ -350,6 +414,8 @@ class _Sample:
 
     def how_to_run(self) -> tuple[bool, bool]:
         """Do lanes diverge, and can rows of equal target and outcome stand for each other?"""
+        if self.decision.num_options * self.decision.rows.numel() == 1:
+            return True, False
         option, row = self._draw(self.num_compared)
         gains = self.true_gains(option, row)
         is_looped = self.num_options > 1 and self.num_runs > self.num_options // 2
@@ -358,8 +424,10 @@ class _Sample:
             return is_looped, False
         others = self.true_gains(option, first[row])
         largest = max(float(gains.abs().amax()), float(others.abs().amax()))
-        is_shared = float((gains - others).abs().amax()) <= 2 * self.noise + EXACT * largest
-        return is_looped, is_shared
+        # what depends on the other rows is worth nothing most of the time, and then all rows look alike
+        shows = (first[row] != row) & ((gains.abs() > 10 * self.noise) | (others.abs() > 10 * self.noise))
+        is_alike = float((gains - others).abs().amax()) <= 2 * self.noise + EXACT * largest
+        return is_looped, is_alike and int(shows.sum()) >= MIN_SHOWN
 
     def _draw(self, num: int) -> tuple[Tensor, Tensor]:
         num_rows, device = self.decision.rows.numel(), self.decision.outcome.device
@@ -430,7 +498,8 @@ def _in_whole_lanes(
         if not len(options.row):
             continue
         if options.group.is_looped:
-            share = MAX_RUNS / max(num_looped, MAX_RUNS)
+            num_runs = min(max(MAX_DECISIONS_OF_RUNS // len(run.decisions), MIN_RUNS), MAX_RUNS)
+            share = num_runs / max(num_looped, num_runs)
         else:
             share = min(MAX_NUMBERS / (size * len(options.row)), 1)
         num_meant = None

@@ -103,6 +103,22 @@ def _read_bucket(func: Any, name: str, args: Any, kwargs: Any) -> tuple[Decision
     return _threshold(name, score - torch.where(is_above_nearer, above, below), outcome, lower, lower + 1)
 
 
+def insertion(name: str, args: Any, kwargs: Any) -> tuple[Tensor, Tensor, bool]:
+    """Values, boundaries, and whether a value comes behind the boundaries that it equals."""
+    first, second = ("input", "boundaries") if name == "bucketize" else ("sorted_sequence", "input")
+    left, right = _argument(args, kwargs, 0, first, None), _argument(args, kwargs, 1, second, None)
+    values, boundaries = (left, right) if name == "bucketize" else (right, left)
+    is_right = bool(kwargs.get("right", False)) or kwargs.get("side") == "right"
+    return torch.as_tensor(values), boundaries, is_right
+
+
+def count_boundaries(values: Tensor, boundaries: Tensor, is_right: bool) -> Tensor:
+    """``searchsorted``, of boundaries in any order."""
+    values = values.unsqueeze(-1)
+    boundaries = boundaries.unsqueeze(-2) if boundaries.dim() > 1 else boundaries
+    return (values >= boundaries if is_right else values > boundaries).sum(-1)
+
+
 def _read_choice(func: Any, name: str, args: Any, kwargs: Any) -> tuple[Decision, Finish] | None:
     score = args[0]
     dim = _argument(args, kwargs, 1, "dim", None)

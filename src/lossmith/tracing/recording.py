@@ -30,11 +30,11 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from lossmith.tracing.arguments import map_leaves
+from lossmith.tracing.arguments import leaves, map_leaves
 from lossmith.tracing.decisions import Decision, Threshold
 from lossmith.tracing.lanes import Lanes, Returned, propagate
-from lossmith.tracing.operations import COMPARISONS, RANDOM, is_in_place, plain_name
-from lossmith.tracing.reading import Finish, read_as_order, read_decision
+from lossmith.tracing.operations import ABOUT_THE_TENSOR, COMPARISONS, RANDOM, is_in_place, out_of_place, plain_name
+from lossmith.tracing.reading import Finish, count_boundaries, insertion, read_as_order, read_decision
 from lossmith.tracing.scores import Origin, Score, as_score, origin_of
 from lossmith.tracing.sorted_lanes import SortedIndex, SortedLanes, propagate_sorted
 
@@ -106,8 +106,12 @@ class Trace(TorchFunctionMode):
         self.wants_sources = wants_sources
         self.decisions: list[Decision] = []
         self.escapes: list[str] = []
-        """Where scores left torch: ``operation at file:line``; ``random_calls`` likewise."""
+        """Where scores left torch: ``operation at file:line``; the next two likewise."""
         self.random_calls: list[str] = []
+        self.unread: list[str] = []
+        """Operations on scores that are neither continuous nor known as decisions; noted with ``wants_sources``."""
+        self.has_gradientless = False
+        """One of them gave numbers without a gradient, as ``histc`` does."""
         self.last_float: float | None = None
         # tensors that the code wrote traced values into: id -> (the tensor, kept alive; what it stands for)
         self._rewritten: dict[int, tuple[Tensor, Tensor]] = {}
@@ -135,9 +139,18 @@ class Trace(TorchFunctionMode):
             return args[0]
         if name in ("tensor", "as_tensor", "asarray"):
             return _stacked(args[0])
+        if name in ("searchsorted", "bucketize"):
+            values, boundaries, is_right = insertion(name, args, kwargs)
+            if _traced([boundaries], []):
+                with self:  # scores among scores: what is watched are the comparisons that are counted
+                    return count_boundaries(values, boundaries, is_right)
         in_place = is_in_place(name)
         if not all(isinstance(tensor, Score) for tensor in traced):
             result = self._in_lanes(func, name, args, kwargs, traced)
+        elif in_place and isinstance(args[0], Score) and _has_own_memory(args[0]):
+            # earlier decisions were taken on what is overwritten here: it is kept
+            instead = out_of_place(name)
+            result = self._on_scores(instead, instead.__name__, args, kwargs)
         else:
             result = self._on_scores(func, name, args, kwargs)
             if in_place and not isinstance(args[0], Score):
@@ -171,7 +184,19 @@ class Trace(TorchFunctionMode):
         read = read_decision(func, plain, args, kwargs)
         if read is not None:
             return self._decide(*read)
-        return _marked(func(*args, **kwargs), origin_of(func, plain, args, kwargs))
+        result = func(*args, **kwargs)
+        if self.wants_sources:
+            self._note_unread(name, result)
+        return _marked(result, origin_of(func, plain, args, kwargs))
+
+    def _note_unread(self, name: str, result: Any) -> None:
+        if name in ABOUT_THE_TENSOR or not torch.is_grad_enabled():
+            return
+        results = [leaf for leaf in leaves(result) if isinstance(leaf, Tensor)]
+        if any(leaf.is_floating_point() and leaf.requires_grad for leaf in results):
+            return
+        self.has_gradientless |= any(leaf.is_floating_point() for leaf in results)
+        self.unread.append(f"{name} at {caller()}")
 
     def _leave(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         score = args[0]
@@ -246,6 +271,11 @@ def _traced(tree: Any, found: list[Tensor]) -> list[Tensor]:
 def _surely_decides(plain: str, score: Any) -> bool:
     is_row = isinstance(score, Tensor) and score.dim() > 0
     return plain in COMPARISONS or (is_row and plain in ("argmax", "argmin", "argsort", "sort", "topk"))
+
+
+def _has_own_memory(tensor: Tensor) -> bool:
+    """Not a part of a larger tensor, which would have to change with it."""
+    return tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes()
 
 
 def _is_whole(tensor: Tensor) -> bool:

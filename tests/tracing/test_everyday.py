@@ -1,0 +1,134 @@
+"""Code of all sorts gives a loss that trains a model, or is refused with a sentence that names the line."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from lossmith import trace
+from tests.tracing.everyday import BINARY, BLACK_BOXES, CLASSES, MULTICLASS
+from tests.tracing.unmodified import accuracy
+
+NUM_STEPS = 12
+
+
+def name_of(metric) -> str:
+    return getattr(metric, "__name__", type(metric).__name__)
+
+
+def train(metric, targets: Tensor, num_outputs: int, generator: torch.Generator) -> tuple[float, float]:
+    """The metric before and after a few steps of a linear model."""
+    centers = torch.randn(int(targets.max()) + 1, 6, generator=generator)
+    inputs = centers[targets] + torch.randn(len(targets), 6, generator=generator)
+    torch.manual_seed(0)
+    model = nn.Linear(6, num_outputs) if num_outputs > 1 else nn.Sequential(nn.Linear(6, 1), nn.Flatten(0))
+    loss, optimizer = trace(metric), torch.optim.Adam(model.parameters(), lr=0.1)
+
+    def value() -> float:
+        with torch.no_grad():
+            return float(metric(model(inputs), targets))
+
+    before = value()
+    for _ in range(NUM_STEPS):
+        optimizer.zero_grad()
+        loss(model(inputs), targets).backward()
+        assert all(bool(weight.grad.isfinite().all()) for weight in model.parameters())
+        optimizer.step()
+    return before, value()
+
+
+@pytest.mark.parametrize("metric", MULTICLASS, ids=name_of)
+def test_choices(metric, generator: torch.Generator) -> None:
+    before, after = train(metric, torch.arange(24) % CLASSES, CLASSES, generator)
+    assert after > before + 0.05
+
+
+@pytest.mark.parametrize("metric", BINARY, ids=name_of)
+def test_thresholds_and_orders(metric, generator: torch.Generator) -> None:
+    before, after = train(metric, torch.arange(24) % 3 // 2, 1, generator)
+    assert after > before + 0.05
+
+
+@pytest.mark.parametrize(("metric", "operation"), BLACK_BOXES.items(), ids=lambda each: getattr(each, "__name__", each))
+def test_random_steps_come_with_one_warning(metric, operation: str, generator: torch.Generator) -> None:
+    with pytest.warns(UserWarning, match="random steps") as told:
+        before, after = train(metric, torch.arange(24) % 3 // 2, 1, generator)
+    assert after > before + 0.05
+    (warning,) = told
+    assert f"{operation} at " in str(warning.message)
+    assert "everyday.py:" in str(warning.message)
+
+
+def test_part_of_a_continuous_metric_that_has_no_gradient_is_not_lost(generator: torch.Generator) -> None:
+    def distance_and_histogram(outputs: Tensor, targets: Tensor) -> Tensor:
+        return -(outputs - targets).abs().mean() - torch.histc(outputs, 4, -2, 2)[0]
+
+    with pytest.warns(UserWarning, match=r"nothing is known of histc at .*test_everyday.py:\d+"):
+        trace(distance_and_histogram)(torch.randn(8), torch.zeros(8))
+
+
+def test_more_decisions_than_can_be_followed_one_by_one() -> None:
+    def by_bubbles(outputs: Tensor, targets: Tensor) -> float:
+        return sum(bool(one > other) for one in outputs for other in outputs) / len(outputs) + float(targets[0])
+
+    outputs = torch.randn(33, requires_grad=True)
+    with pytest.warns(UserWarning, match=r"gt at .*test_everyday.py:\d+ decides 1,089 times, one by one"):
+        trace(by_bubbles)(outputs, torch.zeros(33)).backward()
+    assert outputs.grad is not None
+    assert outputs.grad.isfinite().all()
+
+
+def test_rows_that_look_alike_while_nothing_is_worth_anything(generator: torch.Generator) -> None:
+    """A token is worth something in the few answers that it alone makes wrong, and nothing in all others."""
+
+    def exact(outputs: Tensor, targets: Tensor) -> Tensor:
+        return (outputs.argmax(-1) == targets).all(-1).float().mean()
+
+    targets = torch.arange(24).view(6, 4) % 3
+    outputs = torch.randn(6, 4, 3, generator=generator)
+    outputs[0] = nn.functional.one_hot(targets[0])
+    outputs[0, 1] = -outputs[0, 1]  # one token short of a right answer
+    outputs.requires_grad_()
+    trace(exact)(outputs, targets).backward()
+    assert outputs.grad is not None
+    is_close = torch.zeros(6, 4, dtype=torch.bool)
+    is_close[0, 1] = True
+    assert torch.equal(outputs.grad.abs().sum(-1) > 0, is_close)
+
+
+def test_where_no_single_decision_counts_it_is_said_once() -> None:
+    def all_or_nothing(outputs: Tensor, targets: Tensor) -> Tensor:
+        return (outputs.argmax(-1) == targets).float().prod()
+
+    loss, outputs = trace(all_or_nothing), torch.zeros(8, 4, requires_grad=True)
+    with pytest.warns(UserWarning, match="no single decision changes the metric"):
+        loss(outputs, torch.arange(8) % 4).backward()
+    assert outputs.grad is not None
+    assert (outputs.grad == 0).all()
+    loss(outputs, torch.arange(8) % 4)  # a second warning would be an error
+
+
+def test_what_remembers_earlier_calls_is_refused() -> None:
+    seen = []
+
+    def running(outputs: Tensor, targets: Tensor) -> Tensor:
+        seen.append(len(targets))
+        return (outputs > 0).float().sum() / sum(seen)
+
+    with pytest.raises(ValueError, match="remembers earlier calls"):
+        trace(running)(torch.ones(4), torch.ones(4))
+
+
+def test_debugging_output_changes_nothing(generator: torch.Generator) -> None:
+    def with_a_look(outputs: Tensor, targets: Tensor) -> Tensor:
+        assert outputs.isfinite().all()
+        assert f"{float(outputs.max()):.2f} {outputs.shape}"
+        return accuracy(outputs, targets)
+
+    outputs, targets = torch.randn(8, 4, generator=generator), torch.arange(8) % 4
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        torch.testing.assert_close(trace(with_a_look)(outputs, targets), trace(accuracy)(outputs, targets))
