@@ -66,6 +66,7 @@ def files_of_the_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("table", "customers"):
         Path(f"{name}.csv").write_text("age,pet,bought\n" + "".join(f"{row}{k % 2}\n" for k, row in enumerate(rows)))
     Path("spoiled.csv").write_text("age,pet,label\n" + "".join(f"{row}{k % 3}\n" for k, row in enumerate(rows)))
+    Path("tumours.csv").write_text("size,diagnosis\n" + "1.5,benign\n2.5,malignant\n" * 40)
     generator = np.random.default_rng(0)
     np.savez("p.npz", outputs=generator.normal(size=(8, 200, 4)), targets=generator.integers(4, size=(8, 200)))
     np.savez("binary.npz", outputs=generator.normal(size=(8, 200)), targets=generator.integers(2, size=(8, 200)))
