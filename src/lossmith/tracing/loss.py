@@ -31,6 +31,8 @@ from lossmith.vocabulary import IGNORE_INDEX, Kind, Metric, check_predictions
 
 # calls between two checks of the way in which gains are found
 CALLS_BETWEEN_CHECKS = 100
+# calls in which nothing was to be gained, before any in which something was
+NUM_IDLE_CALLS = 3
 
 
 def trace(
@@ -100,7 +102,8 @@ class TracedLoss(nn.Module):
         self._batches: deque[tuple[Tensor, Tensor]] = deque(maxlen=int(memory))
         self._plans: dict[Any, Plan] = {}
         self._tables = Tables()
-        self._num_calls = 0
+        self._num_calls = self._num_idle_calls = 0
+        self._has_gained = False
         self._warned: set[str] = set()
 
     def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -208,12 +211,19 @@ class TracedLoss(nn.Module):
         if plan.is_continuous:
             losses.append(-goodness)
         total = sum(losses[1:], losses[0]) if losses else (outputs * 0).sum()
-        if not plan.is_continuous and float(total.detach()) == 0 and all(each.is_nothing() for each in gains.values()):
-            self._warn(
-                f"{self}: no single decision changes the metric on a set, which gives a loss of 0 without a direction. "
-                "If that lasts, start from another loss, or add one: lossmith.combine."
-            )
+        if not self._has_gained and not plan.is_continuous:
+            self._note_idle(all(each.is_nothing() for each in gains.values()))
         return total
+
+    def _note_idle(self, is_idle: bool) -> None:
+        # afterwards nothing to gain is a set on which all is well
+        self._has_gained = not is_idle
+        self._num_idle_calls += is_idle
+        if self._num_idle_calls == NUM_IDLE_CALLS:
+            self._warn(
+                f"{self}: on the first {NUM_IDLE_CALLS} sets no single decision changes the metric, which gives a loss "
+                "of 0 without a direction. Start from another loss, or add one: lossmith.combine."
+            )
 
     def _plan(self, key: Any, subject: Subject) -> Plan | None:
         """Of this layout of predictions; None where the metric is not defined on the first set of it."""
