@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lossmith.kinds import IGNORE_INDEX
@@ -213,10 +213,48 @@ def test_any_function_of_parameters(generator: torch.Generator) -> None:
     assert loss.statistics(outputs, targets).tolist() == [[0, 0], [0, 0]]
 
 
+def test_losses_without_a_gradient_to_their_parameters(generator: torch.Generator) -> None:
+    """torch has no gradient of ``pos_weight``, and a threshold has none at all: the controller sees differences."""
+    outputs, targets = torch.randn(50, generator=generator), torch.arange(50) % 2
+
+    def weighted(outputs: Tensor, targets: Tensor, values: Tensor) -> Tensor:
+        return F.binary_cross_entropy_with_logits(outputs, targets.float(), pos_weight=values[0])
+
+    def hard(outputs: Tensor, targets: Tensor, values: Tensor) -> Tensor:
+        return (outputs.sigmoid() > values[0]).float().mean()
+
+    slope = F.softplus(-outputs[targets == 1]).sum() / 50
+    found = ParametricLoss(weighted, initial=[0.5]).statistics(outputs, targets)[0, 1]
+    torch.testing.assert_close(found, slope / (1 + slope))
+    assert ParametricLoss(hard, initial=[0.5]).statistics(outputs, targets)[0, 1] < -0.1
+    # at a bound the difference is to one side, and an infinite loss is a large one
+    assert ParametricLoss(weighted, initial=[1.0]).statistics(outputs, targets)[0, 1] == pytest.approx(
+        float(found), rel=1e-4
+    )
+    without_end = ParametricLoss(lambda outputs, targets, values: values.sum() * torch.inf, initial=[0.5])
+    assert without_end.statistics(outputs, targets)[0, 0] == 1
+
+
+def test_state_of_weighted_losses_is_in_a_checkpoint() -> None:
+    loss = weighted_losses([F.cross_entropy, nn.CrossEntropyLoss(torch.ones(3))])
+    assert "function.modules_of_losses.0.weight" in loss.state_dict()
+
+
+def test_refuses_weights_that_do_not_fit() -> None:
+    with pytest.raises(ValueError, match="2 losses and 1 weights came"):
+        weighted_losses([F.cross_entropy, F.multi_margin_loss], initial=[1.0])
+    with pytest.raises(ValueError, match="0 losses and 1 weights"):
+        weighted_losses([])
+    with pytest.raises(ValueError, match="step_size=0"):
+        ClassCorrelationLoss(4, step_size=0.0)
+
+
 def test_refuses_what_does_not_work(generator: torch.Generator) -> None:
     outputs, targets = rows(generator)
     with pytest.raises(ValueError, match="5 classes came; this loss is for 4"):
         ClassCorrelationLoss(4)(outputs, targets.clamp(max=3))
+    with pytest.raises(ValueError, match="5 classes came; this loss is for 4"):
+        ClassCorrelationLoss(4).statistics(outputs, targets)
     with pytest.raises(ValueError, match="form='sigmoids' came"):
         ClassCorrelationLoss(4, form="sigmoids")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="inside the bounds"):

@@ -10,10 +10,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lossmith.methods.ala import Child, ClassCorrelationLoss, EpochBatches
+from lossmith.methods.ala import Child, ClassCorrelationLoss, EpochBatches, ParametricLoss
 from lossmith.methods.ala.children import Interval, read_report, restore_child, save_child, train_interval
 from lossmith.metrics import METRICS
+from lossmith.vocabulary import Kind, Metric
 
+WARMUP = nn.CrossEntropyLoss()
 INTERVAL = Interval(0, 20, False, METRICS["accuracy"], (torch.randn(50, 4), torch.arange(50) % 3), None, 4, 0.9)
 
 
@@ -52,6 +54,7 @@ def test_evaluations_follow_the_weights_of_equation_4() -> None:
     mean = float((weights * torch.arange(1, 201)).sum() / weights.sum())
     assert sum(evaluated) / 10 == pytest.approx(mean, abs=1.0)
     assert replace(INTERVAL, num_steps=1).evaluated_steps == [1]
+    assert replace(interval, discount=1.0).evaluated_steps == [10 + 20 * number for number in range(10)]
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
@@ -94,12 +97,64 @@ def test_warmup_loss_and_learning_rate() -> None:
     assert all(map(torch.equal, before, one.model.parameters()))
 
 
-def test_refuses_batches_that_end_and_metrics_without_a_value() -> None:
+def test_bfloat16() -> None:
+    one = child()
+    inputs, targets = INTERVAL.validation
+    one.model.bfloat16()
+    batches = EpochBatches(inputs.bfloat16(), targets, batch_size=16, seed=0)
+    report = train_interval(replace(one, batches=batches), replace(INTERVAL, validation=(inputs.bfloat16(), targets)))
+    assert report.cost.isfinite()
+    assert report.statistics.dtype == torch.float32
+
+
+class CountingSGD(torch.optim.SGD):
+    """Keeps a number that is no tensor, and steps by it."""
+
+    def step(self, closure: object = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for weights in group["params"]:
+                count = self.state[weights]["count"] = self.state[weights].get("count", 0) + 1
+                weights.data.sub_(weights.grad, alpha=0.1 / count)
+
+
+def test_numbers_of_an_optimizer_are_in_a_checkpoint(tmp_path: Path) -> None:
+    whole, first, second = (
+        replace(one, optimizer=CountingSGD(one.model.parameters())) for one in (child(), child(), child())
+    )
+    later = replace(INTERVAL, first_step=20)
+    train_interval(whole, INTERVAL)
+    expected = train_interval(whole, later)
+    save_child(tmp_path / "child", first, train_interval(first, INTERVAL))
+    restore_child(tmp_path / "child", second)
+    assert torch.equal(train_interval(second, later).loss, expected.loss)
+    for weights in first.model.parameters():
+        first.optimizer.state[weights]["count"] = "many"
+    with pytest.raises(ValueError, match="keeps 'count' as str"):
+        save_child(tmp_path / "child", first, expected)
+
+
+def test_a_metric_that_is_undefined_now_and_then_is_the_mean_of_the_rest() -> None:
+    seen: list[float] = []
+
+    def value(outputs: Tensor, targets: Tensor) -> Tensor:
+        seen.append(torch.nan if len(seen) % 2 else float(len(seen)))
+        return torch.tensor(seen[-1:])
+
+    report = train_interval(child(), replace(INTERVAL, metric=Metric("odd", Kind.MULTICLASS, value)))
+    assert len(seen) > 2
+    assert float(report.cost) == pytest.approx(-sum(seen[::2]) / len(seen[::2]))
+
+
+def test_refuses_what_does_not_work() -> None:
     one = child()
     with pytest.raises(ValueError, match="ended after 3 of the 20 steps"):
         train_interval(
             replace(one, batches=lambda step: islice(EpochBatches(*INTERVAL.validation, 8, 0)(step), 3)), INTERVAL
         )
-    nothing = (INTERVAL.validation[0], torch.full((50,), -100))
-    with pytest.raises(ValueError, match="nothing to steer by"):
-        train_interval(one, replace(INTERVAL, validation=nothing))
+    with pytest.raises(ValueError, match=r"binary predictions: outputs have the shape \(50, 3\)"):
+        train_interval(child(), replace(INTERVAL, metric=METRICS["f1"]))
+    with pytest.raises(ValueError, match="the training of a child diverged"):
+        train_interval(replace(child("sgd"), learning_rate=lambda step: 1e30), INTERVAL)
+    broken = ParametricLoss(lambda outputs, targets, values: outputs.mean() / (0 * values.sum()) * 0, initial=[1.0])
+    with pytest.raises(ValueError, match="2 statistics that are NaN"):
+        train_interval(replace(child(), loss=broken, warmup_loss=WARMUP), replace(INTERVAL, is_warmup=True))

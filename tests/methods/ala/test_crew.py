@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from lossmith.methods.ala import Child
 from lossmith.methods.ala.crew import checkpoint_path, run_jobs
 from tests.methods.ala.test_steering import assert_same_end
 from tests.methods.ala.toys import make_child, make_dying_child, make_short_child, makers, run
@@ -16,10 +17,24 @@ def test_two_processes_and_a_child_that_is_killed(tmp_path: Path) -> None:
     """SIGKILL of the second child's process in its third interval; it goes on, and the run ends as if nothing was."""
     dying = partial(make_dying_child, 1, 24, tmp_path / "marker")
     with pytest.warns(UserWarning, match="a process died"):
-        steps = run([partial(make_child, 0), dying], tmp_path / "run", num_processes=2)
+        # a lambda goes to a process, too
+        steps = run([lambda: make_child(0), dying], tmp_path / "run", num_processes=2)
     assert (tmp_path / "marker").exists()
     assert len(steps) == 6
     assert_same_end(steps, run(makers()))
+
+
+def test_what_cannot_go_to_a_process_is_told_before_one_is_started(tmp_path: Path) -> None:
+    numbers = (number for number in range(3))
+
+    def make() -> Child:
+        next(numbers)
+        return make_child(0)
+
+    with pytest.raises(
+        ValueError, match=r"a child or the metric cannot go to another process \(cannot pickle 'generator' object"
+    ):
+        run([make, *makers(1)], tmp_path, num_processes=2)
 
 
 def test_jobs_that_are_done_are_not_done_again(tmp_path: Path) -> None:

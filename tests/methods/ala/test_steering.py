@@ -9,9 +9,22 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.nn import functional as F
 
-from lossmith.methods.ala import ALA, AdaptiveStep, ClassCorrelationLoss, DistanceMixture, adaptive_steps
+from lossmith.methods.ala import (
+    ALA,
+    AdaptiveStep,
+    Child,
+    ClassCorrelationLoss,
+    DistanceMixture,
+    EpochBatches,
+    ParametricLoss,
+    adaptive_steps,
+)
+from lossmith.methods.ala.children import Report
+from lossmith.methods.ala.steering import _select, _State
 from lossmith.metrics import METRICS
+from lossmith.vocabulary import Kind, Metric
 from tests.methods.ala.toys import INTERVAL, NUM_STEPS, make_child, makers, rows, run
 
 
@@ -126,8 +139,117 @@ def test_warmup_moves_nothing() -> None:
         assert "entropy" not in step.details
 
 
+def undefined_from(number: int) -> Metric:
+    """Accuracy, and NaN from that evaluation on."""
+    num_calls = 0
+
+    def value(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        nonlocal num_calls
+        num_calls += 1
+        return METRICS["accuracy"].value(outputs, targets) if num_calls <= number else torch.tensor([torch.nan])
+
+    return Metric("accuracy", Kind.MULTICLASS, value)
+
+
+def test_where_the_metric_is_undefined_there_is_no_reward() -> None:
+    child = make_child(0)
+    options = {"num_steps": 30, "interval": 10, "num_evaluations": 1}
+    rounds = adaptive_steps([child], ALA(child.loss), undefined_from(2), rows(1), **options)  # type: ignore[arg-type]
+    with pytest.warns(UserWarning, match="undefined on the validation rows: no reward"):
+        steps = list(rounds)
+    assert steps[2].details["rewards"].tolist() == [0]
+    assert torch.equal(steps[2].details["costs"], steps[1].details["costs"])
+    with pytest.raises(ValueError, match="nothing to steer by"):
+        next(adaptive_steps([child], ALA(child.loss), undefined_from(0), rows(1), **options))  # type: ignore[arg-type]
+
+
+def test_one_child_without_a_selection_does_not_hide_the_other() -> None:
+    selection = torch.tensor([torch.nan, 0.5], dtype=torch.float64)
+    reports = [Report(*[torch.tensor(0.0)] * 2, each, *[torch.tensor(0.0)] * 3) for each in selection]
+    crew = [make_child(seed) for seed in range(2)]
+    state = _State(1, [], [], [])
+    _select(state, crew, reports, None)
+    assert state.best_cost == 0.5
+    assert state.selected is not None
+    assert torch.equal(state.selected["weight"], crew[1].model.state_dict()["weight"])
+
+
+def test_a_run_goes_on_with_its_own_settings_only(tmp_path: Path) -> None:
+    run(makers(1), tmp_path)
+    with pytest.raises(ValueError, match="other seeds"):
+        run(makers(2)[1:], tmp_path)
+    other = ALA(ClassCorrelationLoss(4), seed=1)
+    options = {"interval": INTERVAL, "num_evaluations": 3, "folder": tmp_path, "num_steps": NUM_STEPS}
+    with pytest.raises(ValueError, match=r"other controller\)"):
+        next(adaptive_steps(makers(1), other, METRICS["accuracy"], rows(1), **options))  # type: ignore[arg-type]
+
+
+def test_checkpoints_of_a_run_that_never_began_are_not_used(tmp_path: Path) -> None:
+    (tmp_path / "child0-round1.safetensors").write_bytes(b"of another run")
+    next(
+        adaptive_steps(
+            makers(1), ALA(ClassCorrelationLoss(4)), METRICS["accuracy"], rows(1), num_steps=1, folder=tmp_path
+        )
+    )
+    assert (tmp_path / "child0-round1.safetensors").stat().st_size > 100
+
+
+def test_finds_the_weight_that_the_metric_wants() -> None:
+    """With the weight that it starts with a model says "none" to all rows; a random walk gets out of that later."""
+
+    def weighted(outputs: torch.Tensor, targets: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        return F.binary_cross_entropy_with_logits(outputs, targets.float(), pos_weight=values[0].exp())
+
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randn(1000, 4, generator=generator)
+    targets = (inputs[:, 0] + 0.3 * torch.randn(1000, generator=generator) > 1.3).long()
+
+    def child(seed: int) -> Child:
+        torch.manual_seed(seed)
+        model = torch.nn.Sequential(torch.nn.Linear(4, 1), torch.nn.Flatten(0))
+        loss = ParametricLoss(weighted, initial=[-3.0], low=-4, high=4, step_size=0.5)
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+        return Child(model, loss, optimizer, EpochBatches(inputs, targets, batch_size=100, seed=seed), seed=seed)
+
+    ends = []
+    for is_learning in (True, False):
+        children = [child(seed) for seed in range(10, 14)]
+        controller = ALA(children[0].loss, learning_rate=1e-2, is_learning=is_learning, seed=1)
+        *_, last = adaptive_steps(
+            children,
+            controller,
+            METRICS["balanced_accuracy"],
+            (inputs, targets),
+            num_steps=120,
+            interval=2,
+            num_evaluations=1,
+        )
+        ends.append(-float(last.details["costs"].mean()))
+    learned, walked = ends
+    assert learned > 0.9
+    assert learned > walked + 0.1
+
+
 def test_refuses_what_does_not_work() -> None:
     child = make_child(0)
+    accuracy, held_out = METRICS["accuracy"], rows(1)
+    with pytest.raises(ValueError, match="a loss with parameters to move works"):
+        ALA(torch.nn.CrossEntropyLoss())  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="'history': 0"):
+        ALA(child.loss, history=0)
+    for options, match in (
+        ({"num_evaluations": 0}, "num_evaluations=0"),
+        ({"discount": 0.0}, "discount=0.0"),
+        ({"selection": (held_out[0], held_out[1][:3])}, "selection has 200 inputs and 3 targets"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            next(adaptive_steps([child], ALA(child.loss), accuracy, held_out, num_steps=9, **options))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="validation has 0 inputs"):
+        next(adaptive_steps([child], ALA(child.loss), accuracy, (held_out[0][:0], held_out[1][:0]), num_steps=9))
+    with pytest.raises(ValueError, match="metric came as str"):
+        next(adaptive_steps([child], ALA(child.loss), "accuracy", held_out, num_steps=9))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="two children have one model"):
+        next(adaptive_steps([child, child], ALA(child.loss), accuracy, held_out, num_steps=9))
     with pytest.raises(ValueError, match="Losses of one family"):
         next(adaptive_steps([child], ALA(DistanceMixture()), METRICS["accuracy"], rows(1), num_steps=10))
     with pytest.raises(ValueError, match="give functions that make"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -77,7 +77,7 @@ def makers(num_children: int = 2) -> list[partial[Child]]:
     return [partial(make_child, seed) for seed in range(num_children)]
 
 
-def run(children: list[partial[Child]], folder: Path | None = None, **options: object) -> list[AdaptiveStep]:
+def run(children: Sequence[Callable[[], Child]], folder: Path | None = None, **options: object) -> list[AdaptiveStep]:
     """All rounds of a run."""
     controller = ALA(ClassCorrelationLoss(NUM_CLASSES), seed=0)
     return list(

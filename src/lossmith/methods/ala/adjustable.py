@@ -124,10 +124,12 @@ class ClassCorrelationLoss(AdjustableLoss):
         self.first, self.second = torch.triu_indices(num_classes, num_classes, offset=0 if has_free_diagonal else 1)
         # the diagonal, where it is free, as its distance from 1
         scale = min(1, 10 / num_classes)
-        bound, step_size = bound or 0.2 * scale, step_size or 0.05 * scale
+        bound = 0.2 * scale if bound is None else bound
+        step_size = 0.05 * scale if step_size is None else step_size
+        num_moves = num_classes if num_moves is None else num_moves
         super().__init__(torch.zeros(len(self.first)), low=-bound, high=bound, step_size=step_size)
         self.num_classes, self.form = num_classes, form
-        self.num_moves = min(num_moves or num_classes, num_classes * (num_classes - 1) // 2)
+        self.num_moves = min(num_moves, num_classes * (num_classes - 1) // 2)
         # where each entry of the matrix lies in [values, 0]; the last is the pinned diagonal
         index = torch.full((num_classes, num_classes), len(self.first))
         index[self.first, self.second] = index[self.second, self.first] = torch.arange(len(self.first))
@@ -161,6 +163,8 @@ class ClassCorrelationLoss(AdjustableLoss):
 
         Of a class itself, where the diagonal is free, twice ``C_ii`` over the mean of all classes: above 1 is hard.
         """
+        if not self.has_checked:
+            self._check(outputs, targets)
         confusion = mean_log_loss(outputs, targets)
         is_own = torch.eye(self.num_classes, dtype=torch.bool, device=confusion.device)
         mean = torch.where(
@@ -177,6 +181,9 @@ class ClassCorrelationLoss(AdjustableLoss):
     def identities(self) -> Tensor:
         is_own = (self.first == self.second).float()
         return torch.stack([1 - is_own, is_own], -1)[:, : 2 * int(is_own.any())]
+
+    def extra_repr(self) -> str:
+        return f"{self.num_classes} classes, {self.form}, {super().extra_repr()}, {self.num_moves} pairs at once"
 
     def _check(self, outputs: Tensor, targets: Tensor) -> None:
         check_predictions(Kind.MULTICLASS, outputs, targets)
@@ -199,8 +206,8 @@ def mean_log_loss(outputs: Tensor, targets: Tensor) -> Tensor:
 class ParametricLoss(AdjustableLoss):
     """Any function ``(outputs, targets, values [U]) -> scalar``: weights of a sum, a temperature, a threshold.
 
-    The controller sees the loss on held-out predictions and its slope along each parameter, both squashed by
-    ``v / (1 + |v|)``.
+    The controller sees the loss on held-out predictions and how it changes over a step of each parameter up and down,
+    per unit, both squashed by ``v / (1 + |v|)``.
 
     >>> import torch
     >>> def tempered(outputs, targets, values):
@@ -229,14 +236,20 @@ class ParametricLoss(AdjustableLoss):
         return self.function(outputs, targets, self.values)
 
     def statistics(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        with torch.enable_grad():
-            values = self.values.detach().clone().requires_grad_()
-            loss = self.function(outputs.detach(), targets, values)
-            slopes = torch.zeros_like(values)
-            if loss.requires_grad:
-                slopes = torch.autograd.grad(loss, values, allow_unused=True, materialize_grads=True)[0]
-        both = torch.stack([loss.detach().to(slopes).expand_as(slopes), slopes], -1)
+        # differences, not gradients: torch has none for thresholds, nor for some weights (``pos_weight``)
+        loss, slopes = self._at(outputs, targets, self.values), []
+        for place in range(len(self.values)):
+            lower, upper = self.values.clone(), self.values.clone()
+            lower[place] = max(float(self.values[place]) - self.step_size, self.low)
+            upper[place] = min(float(self.values[place]) + self.step_size, self.high)
+            rise = self._at(outputs, targets, upper) - self._at(outputs, targets, lower)
+            slopes.append(rise / (upper - lower)[place])
+        # without an end a value would be inf / inf
+        both = torch.stack([loss.expand(len(slopes)), torch.stack(slopes)], -1).clamp(-1e9, 1e9)
         return both / (1 + both.abs())
+
+    def _at(self, outputs: Tensor, targets: Tensor, values: Tensor) -> Tensor:
+        return self.function(outputs, targets, values).detach().float()
 
 
 def weighted_losses(
@@ -249,8 +262,19 @@ def weighted_losses(
     >>> loss.values
     tensor([1., 0.])
     """
+    initial = [1.0] + [0.0] * (len(losses) - 1) if initial is None else initial
+    if not losses or len(initial) != len(losses):
+        raise ValueError(f"{len(losses)} losses and {len(initial)} weights came; one weight for each loss works.")
+    return ParametricLoss(_WeightedSum(losses), initial=initial, step_size=step_size)
 
-    def total(outputs: Tensor, targets: Tensor, values: Tensor) -> Tensor:
-        return torch.stack([value * loss(outputs, targets) for value, loss in zip(values, losses)]).sum()
 
-    return ParametricLoss(total, initial=initial or [1.0] + [0.0] * (len(losses) - 1), step_size=step_size)
+class _WeightedSum(nn.Module):
+    """A module, so that losses with weights or counters of their own are part of a checkpoint."""
+
+    def __init__(self, losses: Sequence[Loss]) -> None:
+        super().__init__()
+        self.losses = list(losses)
+        self.modules_of_losses = nn.ModuleList(loss for loss in losses if isinstance(loss, nn.Module))
+
+    def forward(self, outputs: Tensor, targets: Tensor, values: Tensor) -> Tensor:
+        return torch.stack([value * loss(outputs, targets) for value, loss in zip(values, self.losses)]).sum()

@@ -28,7 +28,7 @@ from torch.optim import Optimizer
 
 from lossmith.methods.ala.adjustable import AdjustableLoss
 from lossmith.training import predict, train_steps
-from lossmith.vocabulary import Loss, Metric
+from lossmith.vocabulary import Loss, Metric, check_predictions
 
 Batch = tuple[Tensor, Tensor]
 
@@ -97,6 +97,8 @@ class Interval:
         With a discount of 0.9 two thirds of the weight lie on the last ten steps, whatever the length of the interval.
         """
         parts = [(number + 0.5) / self.num_evaluations for number in range(self.num_evaluations)]
+        if self.discount == 1:  # all steps weigh the same
+            return sorted({self.num_steps - int(part * self.num_steps) for part in parts})
         back = [
             int(math.log(1 - part * (1 - self.discount**self.num_steps)) / math.log(self.discount)) for part in parts
         ]
@@ -105,7 +107,9 @@ class Interval:
 
 @dataclass(frozen=True)
 class Report:
-    """What came of an interval. Costs are lower for better; ``selection`` is NaN where there is no such split."""
+    """What came of an interval. Costs are lower for better, and NaN where the metric is undefined throughout;
+    ``selection`` is NaN where there is no such split.
+    """
 
     loss: Tensor
     cost: Tensor
@@ -133,6 +137,8 @@ def train_interval(child: Child, interval: Interval) -> Report:
             if step.number in evaluated:
                 now = time.perf_counter()
                 outputs = predict(child.model, interval.validation[0], autocast_dtype=child.autocast_dtype)
+                if not costs:
+                    _check(interval, outputs)
                 costs.append(interval.metric.cost(outputs[None], interval.validation[1][None])[0])
                 evaluating += time.perf_counter() - now
     if len(losses) < interval.num_steps:
@@ -142,23 +148,35 @@ def train_interval(child: Child, interval: Interval) -> Report:
         )
     now = time.perf_counter()
     statistics = child.loss.statistics(outputs, interval.validation[1])
+    if not bool(statistics.isfinite().all()):
+        raise ValueError(
+            f"{type(child.loss).__name__} gives {int((~statistics.isfinite()).sum())} statistics that are NaN or "
+            "infinite on the validation rows; a loss that is finite there works."
+        )
     selection = torch.tensor(torch.nan)
     if interval.selection is not None:
         chosen_by = predict(child.model, interval.selection[0], autocast_dtype=child.autocast_dtype)
         selection = interval.metric.cost(chosen_by[None], interval.selection[1][None])[0]
     evaluating += time.perf_counter() - now
     total = time.perf_counter() - start
-    mean_cost = torch.stack(costs).double().mean()
-    if not bool(mean_cost.isfinite()):
-        raise ValueError(f"{interval.metric.name} of the validation rows is {float(mean_cost)}: nothing to steer by.")
     return Report(
         torch.stack(losses).double().mean().cpu(),
-        mean_cost.cpu(),
+        # a metric may be undefined at some of the points (no positive was predicted): the others count
+        torch.stack(costs).double().nanmean().cpu(),
         selection.double().cpu(),
         statistics.cpu(),
         torch.tensor(total - evaluating, dtype=torch.float64),
         torch.tensor(evaluating, dtype=torch.float64),
     )
+
+
+def _check(interval: Interval, outputs: Tensor) -> None:
+    if not bool(outputs.isfinite().all()):
+        raise ValueError(
+            f"outputs are NaN or infinite within {interval.num_steps} steps from step {interval.first_step} on: the "
+            "training of a child diverged; a lower learning rate may work."
+        )
+    check_predictions(interval.metric.kind, outputs, interval.validation[1], want_scores=False)
 
 
 def _set_learning_rate(child: Child, step: int) -> None:
@@ -179,7 +197,16 @@ def save_child(path: Path, child: Child, report: Report) -> None:
     contents = {f"model.{name}": tensor for name, tensor in child.model.state_dict().items()}
     contents |= {f"loss.{name}": tensor for name, tensor in child.loss.state_dict().items()}
     for index, state in child.optimizer.state_dict()["state"].items():
-        contents |= {f"optimizer.{index}.{name}": value for name, value in state.items() if isinstance(value, Tensor)}
+        for name, value in state.items():
+            if isinstance(value, Tensor):
+                contents[f"optimizer.{index}.{name}"] = value
+            elif isinstance(value, int | float):
+                contents[f"number.{index}.{name}"] = torch.tensor(value, dtype=torch.float64)
+            elif value is not None:
+                raise ValueError(
+                    f"the optimizer keeps {name!r} as {type(value).__name__}, which no checkpoint holds; tensors and "
+                    "numbers work."
+                )
     contents |= {f"report.{name}": tensor for name, tensor in vars(report).items()}
     save_tensors(path, contents)
 
@@ -188,10 +215,12 @@ def restore_child(path: Path, child: Child) -> None:
     contents = load_tensors(path)
     child.model.load_state_dict(under("model.", contents))
     child.loss.load_state_dict(under("loss.", contents))
-    states: dict[int, dict[str, Tensor]] = {}
-    for name, tensor in under("optimizer.", contents).items():
+    states: dict[int, dict[str, Tensor | float]] = {}
+    kept: dict[str, Tensor | float] = dict(under("optimizer.", contents))
+    kept |= {name: number.item() for name, number in under("number.", contents).items()}
+    for name, value in kept.items():
         index, _, key = name.partition(".")
-        states.setdefault(int(index), {})[key] = tensor
+        states.setdefault(int(index), {})[key] = value
     child.optimizer.load_state_dict({**child.optimizer.state_dict(), "state": states})
 
 

@@ -102,7 +102,7 @@ class ALA(nn.Module):
         batch_size: moves in an update.
         num_updates: after each interval.
         clip: bounds the ratio of a move's probabilities now and then: replayed moves come from older policies.
-        entropy_bonus: keeps the policy from settling before it knows anything.
+        entropy_bonus: keeps the policy from settling before it knows anything, as at a bound where every move is alike.
         is_learning: False to use the policy as it is.
         seed: of weights, moves and draws from memory.
     """
@@ -117,11 +117,22 @@ class ALA(nn.Module):
         batch_size: int = 256,
         num_updates: int = 4,
         clip: float = 0.2,
-        entropy_bonus: float = 0.01,
+        entropy_bonus: float = 0.05,
         is_learning: bool = True,
         seed: int = 0,
     ) -> None:
         super().__init__()
+        if not isinstance(loss, AdjustableLoss):
+            raise ValueError(
+                f"ALA got {loss!r:.60}; a loss with parameters to move works, such as ClassCorrelationLoss(10), "
+                "weighted_losses([...]) or a ParametricLoss."
+            )
+        counts = {"history": history, "memory": memory, "batch_size": batch_size, "num_updates": num_updates}
+        if min(counts.values()) < 1 or min(learning_rate, clip) <= 0 or entropy_bonus < 0:
+            raise ValueError(
+                f"{counts}, learning_rate={learning_rate}, clip={clip} and entropy_bonus={entropy_bonus} came; counts "
+                "of 1 or more, rates above 0 and a bonus of 0 or more work."
+            )
         self.layout = {
             "num_statistics": loss.num_statistics,
             "num_identities": loss.identities().shape[1],
@@ -131,6 +142,7 @@ class ALA(nn.Module):
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=learning_rate)
         self.memory, self.batch_size, self.num_updates = memory, batch_size, num_updates
         self.clip, self.entropy_bonus, self.is_learning = clip, entropy_bonus, is_learning
+        self.seed = seed
 
     def _build(self, seed: int) -> None:
         self.generator = torch.Generator().manual_seed(seed)
@@ -145,6 +157,21 @@ class ALA(nn.Module):
             "moves": torch.empty(0, dtype=torch.long),
             "log_probabilities": torch.empty(0),
             "advantages": torch.empty(0),
+        }
+
+    @property
+    def settings(self) -> dict[str, float]:
+        """All that was chosen: a run that goes on must go on with the same."""
+        return {
+            **self.layout,
+            "learning_rate": self.optimizer.param_groups[0]["lr"],
+            "memory": self.memory,
+            "batch_size": self.batch_size,
+            "num_updates": self.num_updates,
+            "clip": self.clip,
+            "entropy_bonus": self.entropy_bonus,
+            "is_learning": self.is_learning,
+            "seed": self.seed,
         }
 
     @property

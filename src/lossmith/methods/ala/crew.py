@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from pickle import PicklingError
 from typing import Any, Literal
 
 from torch import Tensor
@@ -25,6 +26,7 @@ from lossmith.methods.ala.children import (
     train_interval,
     under,
 )
+from lossmith.vocabulary import Metric
 
 Backend = Literal["loky", "ray"]
 MakeChild = Callable[[], Child]
@@ -83,6 +85,22 @@ def run_jobs(jobs: Sequence[Job], *, num_processes: int, backend: Backend, max_r
                 f"a process died ({type(error).__name__}); its child goes on from the last checkpoint.", stacklevel=2
             )
     return [read_report(job.path) for job in jobs]
+
+
+def check_can_travel(makers: Sequence[MakeChild], metric: Metric, backend: Backend) -> None:
+    """Before any process is started: what cannot be sent to one."""
+    _crew_of(backend)
+    if backend == "loky":
+        from joblib.externals.loky.backend.reduction import dumps
+    else:
+        from ray.cloudpickle import dumps
+    try:
+        dumps((makers, metric))
+    except (TypeError, AttributeError, PicklingError) as error:
+        raise ValueError(
+            f"a child or the metric cannot go to another process ({error}); functions, partials of them and plain data "
+            "can. What cannot, such as open files and generators, is made within the function that makes a child."
+        ) from None
 
 
 def _crew_of(backend: Backend) -> tuple[Callable[[Sequence[Job], int], None], tuple[type[Exception], ...]]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +21,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
+from lossmith.methods.ala.adjustable import AdjustableLoss
 from lossmith.methods.ala.children import (
     Batch,
     Child,
@@ -33,7 +35,15 @@ from lossmith.methods.ala.children import (
     under,
 )
 from lossmith.methods.ala.controller import ALA, Experience, History
-from lossmith.methods.ala.crew import HELD_OUT_FILE, Backend, Job, MakeChild, checkpoint_path, run_jobs
+from lossmith.methods.ala.crew import (
+    HELD_OUT_FILE,
+    Backend,
+    Job,
+    MakeChild,
+    check_can_travel,
+    checkpoint_path,
+    run_jobs,
+)
 from lossmith.vocabulary import Metric, Step
 
 RUN_FILE, SELECTED_FILE = "run.safetensors", "selected.safetensors"
@@ -108,11 +118,30 @@ def adaptive_steps(
         raise ValueError(
             f"num_steps={num_steps}, interval={interval} and {len(children)} children came; 1 or more of each works."
         )
+    if num_evaluations < 1 or not 0 < discount <= 1 or num_processes < 1:
+        raise ValueError(
+            f"num_evaluations={num_evaluations}, discount={discount} and num_processes={num_processes} came; 1 or "
+            "more, above 0 and at most 1, and 1 or more work."
+        )
+    if not isinstance(metric, Metric):
+        raise ValueError(
+            f"metric came as {type(metric).__name__}; one of lossmith.metrics works, or metrics.wrap(...)."
+        )
+    _check_rows("validation", validation)
+    if selection is not None:
+        _check_rows("selection", selection)
     crew = [child if isinstance(child, Child) else child() for child in children]
     makers = [child for child in children if not isinstance(child, Child)]
     if num_processes > 1 and len(makers) < len(children):
         raise ValueError("for several processes give functions that make the children, not the children.")
+    if num_processes > 1:
+        check_can_travel(makers, metric, backend)
+    for part in ("model", "loss", "optimizer"):
+        if len({id(getattr(child, part)) for child in crew}) < len(crew):
+            raise ValueError(f"two children have one {part}; each child needs a {part} of its own.")
     for child in crew:
+        if not isinstance(child.loss, AdjustableLoss):
+            raise ValueError(f"the loss of a child is {child.loss!r:.60}; a loss with parameters to move works.")
         controller.check_fits(child.loss)
     warmup_steps = interval if warmup_steps is None else warmup_steps
     plan = Interval(0, interval, True, metric, validation, selection, num_evaluations, discount)
@@ -124,6 +153,9 @@ def adaptive_steps(
         "warmup_steps": warmup_steps,
         "num_evaluations": num_evaluations,
         "discount": discount,
+        "losses": [repr(child.loss) for child in crew],
+        "seeds": [child.seed for child in crew],
+        "controller": controller.settings,
     }
     if folder is None and num_processes > 1:
         with TemporaryDirectory() as temporary:
@@ -142,6 +174,15 @@ def adaptive_steps(
         backend,
         max_restarts,
     )
+
+
+def _check_rows(name: str, rows: Batch) -> None:
+    if not all(isinstance(each, Tensor) for each in rows) or len(rows) != 2:
+        raise ValueError(f"{name} came as {[type(each).__name__ for each in rows]}; inputs and targets, tensors, work.")
+    if len(rows[0]) != len(rows[1]) or not len(rows[0]):
+        raise ValueError(
+            f"{name} has {len(rows[0])} inputs and {len(rows[1])} targets; as many of each, 1 or more, work."
+        )
 
 
 def _rounds(
@@ -229,7 +270,8 @@ def _move(
 def _learn(
     controller: ALA, state: _State, reports: Sequence[Report], decided: Sequence[tuple[Tensor, Tensor, Tensor]]
 ) -> dict[str, Tensor]:
-    costs = [report.cost for report in reports]
+    lasts: list[Tensor | None] = list(state.costs) or [None] * len(reports)
+    costs = [_cost_or_last(report.cost, last) for report, last in zip(reports, lasts)]
     # eq. 5, of costs
     rewards = [torch.sign(before - after) for before, after in zip(state.costs, costs)] if decided else []
     controller.learn([Experience(*what, float(reward)) for what, reward in zip(decided, rewards)])
@@ -250,9 +292,22 @@ def _learn(
     return details
 
 
+def _cost_or_last(cost: Tensor, last: Tensor | None) -> Tensor:
+    """Where the metric is undefined there is no reward: as if it had stayed."""
+    if bool(cost.isfinite()):
+        return cost
+    if last is None:
+        raise ValueError(
+            f"the metric of the validation rows is {float(cost)} in the first interval: nothing to steer by."
+        )
+    warnings.warn("the metric is undefined on the validation rows: no reward in this round.", stacklevel=2)
+    return last
+
+
 def _select(state: _State, crew: Sequence[Child], reports: Sequence[Report], folder: Path | None) -> None:
     """Keep the weights of the best model so far; those of other processes lie in ``folder``."""
-    costs = [float(report.selection) for report in reports]
+    # undefined is not best; min would take a NaN that comes first
+    costs = [float(report.selection.nan_to_num(nan=torch.inf)) for report in reports]
     best = min(range(len(costs)), key=lambda number: costs[number])
     if not costs[best] < state.best_cost:
         return
@@ -295,6 +350,9 @@ def _save(folder: Path, settings: Mapping[str, Any], state: _State, controller: 
 def _restore(folder: Path, settings: Mapping[str, Any], state: _State, controller: ALA) -> None:
     path = folder / RUN_FILE
     if not path.is_file():
+        # of a run that was killed in its first round, perhaps with other settings: nothing says which
+        for checkpoint in folder.glob("child*-round*.safetensors"):
+            checkpoint.unlink()
         return
     with safe_open(path, framework="pt") as file:
         found = json.loads(file.metadata()["settings"])
