@@ -20,7 +20,7 @@ from lossmith.combining import combine
 from lossmith.vocabulary import Kind, Loss
 from lossmith.weights import load, shipped
 
-PART = re.compile(r"(?P<weight>\d*)(?P<name>[a-z]\w*)")
+PART = re.compile(r"(?P<weight>\d*\.?\d*)(?P<name>[a-z]\w*)")
 
 
 def compared_loss(name: str, kind: Kind | str, *, warmup_steps: int = 0) -> Loss:

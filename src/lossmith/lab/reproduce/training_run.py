@@ -38,8 +38,6 @@ from lossmith.tracing.loss import trace
 from lossmith.training import predict, shuffled_batches, train_steps
 from lossmith.vocabulary import Loss
 
-WARMUP_SHARE = 0.3
-"""Of the epochs, before a learned loss joins its base loss."""
 Batches = Iterable[tuple[Tensor, Tensor]]
 
 
@@ -65,6 +63,8 @@ class TrainingRun:
     """Of UniLoss."""
     link: float = 0.5
     """Of the traced loss."""
+    warmup_share: float = 0.3
+    """Of the epochs, before a learned loss joins its base loss."""
     is_augmented: bool = False
     """Images are padded by 4 and cropped at random, and half of them mirrored."""
     is_bfloat16: bool = False
@@ -143,7 +143,7 @@ def _new_loss(run: TrainingRun, dataset: Dataset, seed: int, epoch: int) -> Loss
     if run.loss == "traced":
         return trace(find_metric(run.metric), link=run.link)
     # what is added to a base loss waits for a model that has learned something
-    name = run.loss if epoch >= WARMUP_SHARE * run.num_epochs else run.loss.partition("+")[0]
+    name = run.loss if epoch >= run.warmup_share * run.num_epochs else run.loss.partition("+")[0]
     return compared_loss(name, dataset.kind)
 
 
