@@ -3,7 +3,7 @@
 Every loss gets as many trials, on validation rows of seeds that the test does not use, and is tested on fresh
 seeds; with the same seed all losses share rows, labels, weights and order, so differences are paired. Hand-made losses
 try eight learning rates. The sum tries four, and at each of them whether the learned loss should be strong and early
-(weight 3, from 30 % of the steps on) or weak and late (weight .3, from 60 % on). The opponents are the tuned
+(weight 3, from 30 % of the steps on) or weak and late (weight .5, from 60 % on). The opponents are the tuned
 cross-entropy, label smoothing, Brier's score, and twice cross-entropy as a control.
 
 >>> [unit.name for unit in CLASSIFICATION.units("smoke")]
@@ -27,7 +27,7 @@ BASE, SUM, CONTROL = "ce", "ce+accuracy", "2ce"
 LOSSES = (BASE, SUM, "accuracy", CONTROL, "label_smoothing", "brier")
 LEARNING_RATES = (0.003, 0.006, 0.01, 0.02, 0.035, 0.06, 0.1, 0.2)
 RATES_OF_SUM = (0.02, 0.06, 0.1, 0.2)
-STRONG, WEAK = "ce+3accuracy", "ce+0.3accuracy"
+STRONG, WEAK = "ce+3accuracy", "ce+0.5accuracy"
 # the share of the steps that cross-entropy has for itself
 WARMUP = {STRONG: 0.3, WEAK: 0.6}
 # two chose learning rates by luck: on digits twice cross-entropy lost half a point to cross-entropy
