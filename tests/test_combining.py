@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import lossmith
 from lossmith.combining import combine
 
 
@@ -76,6 +77,43 @@ def test_half_precision() -> None:
     combine(squares, distances)(scores, torch.zeros(2)).backward()
     assert scores.grad is not None
     assert scores.grad.isfinite().all()
+
+
+def test_gradients_that_half_precision_cannot_hold() -> None:
+    """1e-9 is 0 in float16: a learned part so small would be taken for one that says nothing."""
+
+    def tiny(outputs: Tensor, targets: Tensor) -> Tensor:
+        return 1e-9 * outputs.sum()
+
+    scores = torch.tensor([3.0], dtype=torch.float16, requires_grad=True)
+    combine(squares, tiny)(scores, torch.zeros(1)).backward()
+    assert scores.grad is not None
+    assert scores.grad.item() == pytest.approx(12)
+
+
+def test_a_training_loop_with_autocast_a_scaler_and_gradients_of_two_batches() -> None:
+    """Steps are calls, of which an optimizer's step may take several; the scale of a scaler changes nothing."""
+    torch.manual_seed(0)
+    inputs, targets = torch.randn(64, 6), torch.randint(3, (64,))
+    gradients = []
+    for is_scaled in (False, True):
+        torch.manual_seed(1)
+        model = torch.nn.Linear(6, 3)
+        loss = combine(torch.nn.CrossEntropyLoss(), lossmith.load("accuracy"), warmup_steps=1)
+        scaler = torch.amp.GradScaler("cpu", enabled=is_scaled, init_scale=2.0**10)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for half in (slice(0, 32), slice(32, 64)):
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                value = loss(model(inputs[half]), targets[half]) / 2
+            scaler.scale(value).backward()  # type: ignore[no-untyped-call]
+        scaler.unscale_(optimizer)
+        assert model.weight.grad is not None
+        assert model.weight.grad.isfinite().all()
+        gradients.append(model.weight.grad.clone())
+        scaler.step(optimizer)
+        scaler.update()
+        assert int(loss.num_steps) == 2
+    assert torch.allclose(gradients[0], gradients[1], rtol=0.02, atol=1e-4)
 
 
 def test_negative_numbers() -> None:

@@ -56,7 +56,9 @@ class CombinedLoss(nn.Module):
         if not is_warm or not self.weight:
             return self.base_loss(outputs, targets)
         with torch.enable_grad():
-            scores = outputs if outputs.requires_grad else outputs.detach().requires_grad_()
+            # in half precision small gradients are 0, and with them the ratio of their lengths
+            scores = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
+            scores = scores if scores.requires_grad else scores.detach().requires_grad_()
             base, learned = self.base_loss(scores, targets), self.learned(scores, targets)
             base_norm, learned_norm = (_gradient_norm(part, scores) for part in (base, learned))
         # where the learned part has no gradient there is nothing to bring to any length
@@ -74,5 +76,5 @@ class CombinedLoss(nn.Module):
 
 def _gradient_norm(loss: Tensor, scores: Tensor) -> Tensor:
     (gradient,) = torch.autograd.grad(loss, scores, retain_graph=True)
-    norm: Tensor = torch.linalg.vector_norm(gradient, dtype=torch.promote_types(gradient.dtype, torch.float32))
+    norm: Tensor = torch.linalg.vector_norm(gradient)
     return norm

@@ -101,6 +101,7 @@ def test_a_metric_that_fits_no_pattern() -> None:
     loss = learn(metric, stored("binary"), **{**QUICK, "num_steps": 20})  # type: ignore[arg-type]
     assert loss.card.measured["predictions"].spearman.low > 0.3
     options = {**QUICK, "num_steps": 100, "gradient_penalty": 10.0}
+    torch.manual_seed(0)  # of the network's first weights
     alone = learn(metric, stored("binary"), surrogate=DeepSets("binary", is_scaled=False), **options)  # type: ignore[arg-type]
     assert alone.card.measured["predictions"].spearman.low > 0.3
 
@@ -166,6 +167,87 @@ def test_gradient_is_as_long_as_that_of_cross_entropy() -> None:
 
     ratios = torch.tensor([norm(loss, i) / norm(find_loss("ce", "multiclass"), i) for i in range(100)])
     assert 0.3 < ratios.median() < 3
+
+
+@pytest.mark.parametrize("name", ["accuracy", "f1", "auc", "ap"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_any_precision_and_autocast_give_one_value(name: str, dtype: torch.dtype) -> None:
+    """Where autocast reaches into a loss, products of bfloat16 round its value to three digits."""
+    generator = torch.Generator().manual_seed(0)
+    kind = lossmith.load(name).kind
+    sets = random_predictions(kind, num_sets=1, set_size=40, num_classes=5, generator=generator)
+    outputs, targets = sets.outputs[0].to(dtype), sets.targets[0]
+    expected = lossmith.load(name)(outputs.float(), targets)
+    for is_enabled in (False, True):
+        scores = outputs.clone().requires_grad_()
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=is_enabled):
+            value = lossmith.load(name)(scores, targets)
+        value.backward()
+        assert value.dtype == torch.float32
+        assert torch.equal(value, expected)
+        assert scores.grad is not None
+        assert scores.grad.dtype == dtype
+        assert scores.grad.isfinite().all()
+        assert scores.grad.any()
+
+
+@pytest.mark.parametrize("name", ["accuracy", "f1", "auc", "ap"])
+@pytest.mark.parametrize(("dtype", "size"), [(torch.float64, 1e300), (torch.float32, 3e38), (torch.bfloat16, 3e38)])
+def test_scores_of_any_size(name: str, dtype: torch.dtype, size: float) -> None:
+    loss = lossmith.load(name)
+    scores = torch.tensor([size, -size, 3.0, 2.0], dtype=dtype)
+    if loss.kind == "multiclass":
+        scores = torch.stack([scores, -scores], -1)
+    scores.requires_grad_()
+    value = loss(scores, torch.tensor([0, 1, 1, 0]))
+    value.backward()
+    assert value.isfinite()
+    assert scores.grad is not None
+    assert scores.grad.isfinite().all()
+
+
+def test_a_set_that_says_nothing_is_told_once() -> None:
+    loss, scores = lossmith.load("auc"), torch.randn(5, requires_grad=True)
+    loss(scores, torch.tensor([0, 1, 0, 1, 0]))
+    with pytest.warns(UserWarning, match="the loss of auc came upon a set that says nothing"):
+        value = loss(scores, torch.ones(5))
+    value.backward()
+    assert value == 0
+    assert scores.grad is not None
+    assert not scores.grad.any()
+    loss(scores, torch.full((5,), -100))  # pytest turns a second warning into an error
+
+
+def test_the_simplest_of_what_fits_equally_well_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    import lossmith.methods.reloss as module
+
+    sets, options = stored("multiclass"), {**QUICK, "num_steps": 60}
+    assert type(learn("accuracy", sets, **options).surrogate) is PointwiseSurrogate  # type: ignore[arg-type]
+    monkeypatch.setattr(module, "NEGLIGIBLE", 2.0)
+    options["num_steps"] = 5
+    assert type(learn("f1", stored("binary"), **options).surrogate) is PointwiseSurrogate  # type: ignore[arg-type]
+
+
+def test_predictions_in_double_precision() -> None:
+    sets = stored("binary")
+    single, double = (
+        learn("f1", Predictions(sets.outputs.to(dtype), sets.targets), **{**QUICK, "num_steps": 5})  # type: ignore[arg-type]
+        for dtype in (torch.float32, torch.float64)
+    )
+    assert single.card == double.card
+
+
+def test_progress_shows_what_there_is_to_beat(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import sys
+
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "120")
+    learn("f1", stored("binary"), **{**QUICK, "num_steps": 10, "progress": True})  # type: ignore[arg-type]
+    shown = capsys.readouterr().err
+    assert "learning f1 (2 of 2): Spearman 0." in shown
+    assert "(cross-entropy 0." in shown
 
 
 def test_nothing_to_learn() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -40,14 +41,22 @@ def learn(
     chosen = choose_metric(metric, metric_fn, kind, higher_is_better)
     stored = load_predictions(predictions, kind=chosen.kind)
     state = Path(f"{out}.unfinished")
-    loss = learn(chosen, {predictions.name: stored}, num_steps=steps, set_size=set_size, seed=seed, resume_from=state)
+    source = {predictions.name: stored}
+    try:
+        loss = learn(chosen, source, num_steps=steps, set_size=set_size, seed=seed, resume_from=state)
+    except KeyboardInterrupt:
+        if state.is_file():
+            print(f"Stopped. The same command goes on from {state}.", file=sys.stderr)
+        raise
     save(loss, out)
     state.unlink(missing_ok=True)
     if as_json:
         print_json({"out": str(out), "surrogate": type(loss.surrogate).__name__, **asdict(loss.card)})
         return
     rows = [
-        (where, str(each.spearman), str(each.kendall), str(each.base_spearman or ""))
+        (where, *(str(number or "") for number in (each.spearman, each.kendall, each.base_spearman)))
         for where, each in loss.card.measured.items()
     ]
-    print_table(f"{out}: {chosen.name}", ("held-out rows of", "Spearman", "Kendall", "of cross-entropy"), rows)
+    columns = ("held-out rows of", "Spearman", "Kendall", "Spearman of cross-entropy")
+    print_table(f"{out}: {chosen.name}, a {type(loss.surrogate).__name__}", columns, rows)
+    print(f"Use it: lossmith.load({str(out)!r}), beside the ordinary loss with lossmith.combine.")

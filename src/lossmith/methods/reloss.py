@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 import os
 import sys
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -54,8 +55,12 @@ from lossmith.metrics import find_metric
 from lossmith.ranking import spearman
 from lossmith.surrogates import Surrogate
 from lossmith.surrogates.suiting import suiting_surrogates
-from lossmith.vocabulary import LAYOUTS, Kind, Metric, Predictions, check_predictions
+from lossmith.vocabulary import IGNORE_INDEX, LAYOUTS, Kind, Metric, Predictions, check_predictions
 
+# the square of a larger one would be infinite in single precision, and infinity over infinity no number
+LARGEST_SCORE = 1e9
+# of a rank correlation: no reason to prefer a surrogate to a simpler one
+NEGLIGIBLE = 0.003
 # how often in a run the surrogate is judged, and stored where a file to resume from was named
 NUM_EVALUATIONS = 10
 
@@ -73,14 +78,16 @@ class ReLoss(nn.Module):
         self.card = card
         self.scale = scale
         self._has_checked = False
+        self._has_warned = False
 
     @property
     def kind(self) -> Kind:
         return self.surrogate.kind
 
     def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        # reading values makes the host wait for a device: once, at the door
+        may_read = not self._has_checked or outputs.device.type == "cpu"
         if not self._has_checked:
-            # once, at the door: reading the values makes the host wait
             check_predictions(self.kind, outputs, targets)
             self._has_checked = True
         elif outputs.dim() != len(LAYOUTS[self.kind].outputs) or outputs.shape[0] != targets.shape[0]:
@@ -88,15 +95,36 @@ class ReLoss(nn.Module):
                 f"this loss of {self.card.metric} takes {self.kind} predictions, {LAYOUTS[self.kind]}; outputs "
                 f"{tuple(outputs.shape)} and targets {tuple(targets.shape)} came."
             )
-        return self.of_stack(outputs.unsqueeze(0), targets.unsqueeze(0)).squeeze(0)
+        loss = self.of_stack(outputs.unsqueeze(0), targets.unsqueeze(0)).squeeze(0)
+        if may_read and not self._has_warned and not bool(loss) and _is_of_one_value(targets):
+            self._has_warned = True
+            warnings.warn(
+                f"the loss of {self.card.metric} came upon a set that says nothing (everything left out, or one class "
+                "alone): its loss is 0, without a gradient. This is said once.",
+                stacklevel=2,
+            )
+        return loss
 
     def of_stack(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """``[S, N, ...]`` to ``[S]``, unchecked."""
-        losses: Tensor = self.surrogate(outputs, targets)
-        return losses * self.scale
+        return _judged(self.surrogate, outputs, targets) * self.scale
 
     def extra_repr(self) -> str:
         return f"metric={self.card.metric}, kind={self.kind}, scale={self.scale:.3g}"
+
+
+def _is_of_one_value(targets: Tensor) -> bool:
+    kept = targets[targets != IGNORE_INDEX]
+    return kept.numel() == 0 or bool((kept == kept[0]).all())
+
+
+def _judged(surrogate: Surrogate, outputs: Tensor, targets: Tensor) -> Tensor:
+    """``[S]``, in the precision of the surrogate's weights: half of it would round away what tells sets apart."""
+    weights = next(surrogate.parameters())
+    with torch.autocast(outputs.device.type, enabled=False):
+        scores = outputs.clamp(-LARGEST_SCORE, LARGEST_SCORE) if outputs.dtype != torch.float16 else outputs
+        losses: Tensor = surrogate(scores.to(weights.dtype), targets)
+    return losses
 
 
 def learn(
@@ -132,6 +160,7 @@ def learn(
     stored = {} if predictions is None else predictions
     if isinstance(stored, Predictions):
         stored = {"predictions": stored}
+    stored = {where: _in_single_precision(each) for where, each in stored.items()}
     sets = learning_sets(
         metric,
         stored,
@@ -155,10 +184,10 @@ def learn(
     }
     state_path = None if resume_from is None else Path(resume_from)
     states = {} if state_path is None else load_learning(state_path, settings)
-    bar = _progress_bar(metric, sets, num_steps * len(candidates)) if progress else _no_bar
+    show = _progress_bar(metric, sets) if progress else _no_bar
 
     def agreements(index: int, candidate: Surrogate) -> Iterator[float]:
-        """Learn one candidate; gives its best agreement so far, and leaves it in its best state."""
+        """Learn one candidate; gives its best agreement after each step, and leaves it in its best state."""
         optimizer = torch.optim.Adam(candidate.parameters(), lr=learning_rate, weight_decay=1e-4)  # paper, A.2
         state = LearningState(candidate, optimizer, torch.Generator().manual_seed(seed))
         if index in states:
@@ -178,6 +207,7 @@ def learn(
             first_step=state.step,
         )
         every = max(1, num_steps // NUM_EVALUATIONS)
+        yield state.best_agreement
         for step in steps:
             if step.number % every == 0 or step.number == num_steps:
                 state.consider(sum(each.agreement(candidate) for each in choosing) / len(choosing))
@@ -188,10 +218,17 @@ def learn(
         state.use_best()
         yield state.best_agreement
 
-    best = [list(bar(agreements(index, candidate)))[-1] for index, candidate in enumerate(candidates)]
-    # one that rises on rows that get better is the last choice, however well it ranks
-    rising = [(mean_share_of_rising_rows(each, choosing_stacks) or 0.0) > MAX_SHARE_RISING for each in candidates]
-    _, _, chosen = max(zip((not rises for rises in rising), best, candidates), key=lambda each: each[:2])
+    best: dict[Surrogate, float] = {}
+    for index, candidate in enumerate(candidates):
+        what = metric.name if len(candidates) == 1 else f"{metric.name} ({index + 1} of {len(candidates)})"
+        agreement = list(show(agreements(index, candidate), what, num_steps))[-1]
+        # one that rises on rows that get better is the last choice, however well it ranks
+        rises = (mean_share_of_rising_rows(candidate, choosing_stacks) or 0.0) > MAX_SHARE_RISING
+        best[candidate] = agreement - 2.0 * rises
+        if best[candidate] >= 1 - NEGLIGIBLE:
+            break  # no other could be better by more
+    # the simplest come first
+    chosen = next(each for each, agreement in best.items() if agreement >= max(best.values()) - NEGLIGIBLE)
     card = Card(
         metric.name,
         measured={
@@ -212,6 +249,12 @@ def learn(
 
 def _default_penalty(surrogate: Surrogate) -> float:
     return 0.0 if surrogate.has_sign_by_construction else 1.0
+
+
+def _in_single_precision(stored: Predictions) -> Predictions:
+    """As the weights are. What has no floating point is told so at the door."""
+    outputs = stored.outputs.float() if stored.outputs.is_floating_point() else stored.outputs
+    return Predictions(outputs, stored.targets, stored.is_held_out)
 
 
 def _thinned(sets: Predictions, surrogate: Surrogate) -> Predictions:
@@ -287,8 +330,7 @@ class AlternatingReLoss(nn.Module):
             self._num_calls += 1
             if self._num_calls % self.interval == 0:
                 self._learn()
-        loss: Tensor = self.surrogate(outputs.unsqueeze(0), targets.unsqueeze(0)).squeeze(0)
-        return loss
+        return _judged(self.surrogate, outputs.unsqueeze(0), targets.unsqueeze(0)).squeeze(0)
 
     def _learn(self) -> None:
         stack = Predictions(*(torch.stack(parts) for parts in zip(*self._kept)))
@@ -316,19 +358,19 @@ class AlternatingReLoss(nn.Module):
 # ---- progress
 
 
-Bar = Callable[[Iterator[float]], Iterator[float]]
+ShowProgress = Callable[[Iterator[float], str, int], Iterator[float]]
 
 
-def _no_bar(agreements: Iterator[float]) -> Iterator[float]:
+def _no_bar(agreements: Iterator[float], what: str, num_steps: int) -> Iterator[float]:
     return agreements
 
 
-def _progress_bar(metric: Metric, sets: LearningSets, num_steps: int) -> Bar:
-    """A line on the terminal, with what there is to beat beside it; nothing where there is no terminal."""
+def _progress_bar(metric: Metric, sets: LearningSets) -> ShowProgress:
+    """A line on the terminal with the agreement so far, and what there is to beat beside it."""
     if not sys.stderr.isatty():
         return _no_bar
     from rich.console import Console
-    from rich.progress import track
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     base = base_loss(metric.kind)
     rival = ""
@@ -338,9 +380,15 @@ def _progress_bar(metric: Metric, sets: LearningSets, num_steps: int) -> Bar:
             costs = metric.cost(stack.outputs, stack.targets)
             is_defined = ~costs.isnan()
             of_base.append(float(spearman(losses_of_sets(base, stack)[is_defined], costs[is_defined])))
-        rival = f" (Spearman of cross-entropy: {sum(of_base) / len(of_base):.3f})"
+        rival = f" (cross-entropy {sum(of_base) / len(of_base):.3f})"
 
-    def bar(agreements: Iterator[float]) -> Iterator[float]:
-        return iter(track(agreements, f"learning {metric.name}{rival}", num_steps, console=Console(stderr=True)))
+    def show(agreements: Iterator[float], what: str, num_steps: int) -> Iterator[float]:
+        columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=Console(stderr=True)) as bar:
+            task = bar.add_task(f"learning {what}", total=num_steps)
+            for agreement in agreements:
+                known = f": Spearman {agreement:.3f}{rival}" if agreement >= -1 else rival
+                bar.update(task, advance=1, description=f"learning {what}{known}")
+                yield agreement
 
-    return bar
+    return show
