@@ -287,6 +287,8 @@ def test_torchmetrics_retrieval_functions_read_one_query(generator: torch.Genera
     with pytest.raises(ValueError, match=r"reads one query, and takes a set of 24 for one; its module .* our own map"):
         metric(outputs[0], targets[0])
     assert metric(torch.tensor([[-1.0, -2.0]]), torch.tensor([[0, 1]])) == 0.5
+    with pytest.raises(ValueError, match="takes='scores' works"):
+        wrap(retrieval_average_precision, kind="binary", higher_is_better=True, takes="labels")
 
 
 def test_a_scorer_takes_a_model() -> None:

@@ -96,6 +96,8 @@ def wrap(
         )
     if library.startswith("torchmetrics.") and order == "targets_first":
         raise ValueError(f"wrap({own_name}): torchmetrics takes the outputs first.")
+    if is_retrieval and takes not in (None, "scores"):
+        raise ValueError(f"wrap({own_name}): torchmetrics' retrieval reads the order of scores: takes='scores' works.")
     if higher_is_better is None and is_module:
         higher_is_better = source.higher_is_better
     if higher_is_better is None:
