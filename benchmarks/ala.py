@@ -2,16 +2,18 @@
 
     python benchmarks/ala.py [--json]
 
-All seconds are of the processor. Of several processes, too: four children in two processes take, where two cores are
-free, the work outside the children and half of the children's own. What processes take to start is left out by the
-difference of a long and a short run. Seconds of the clock, which are the neighbours' as well where a machine is busy,
-stand beside it without a bar.
+The controller's share is in seconds of the processor. Two processes are judged by the clock where two cores are free
+before and after; where they are not, the clock says nothing, the benchmark says so, and judges by seconds of the
+processor what two free cores would give: the work outside the children and half of the children's own. What processes
+take to start is left out by the difference of a long and a short run.
 """
 
 from __future__ import annotations
 
 import os
 import resource
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -35,6 +37,8 @@ MODELS_STEERED = (
     ("mlp", (1, 28, 28), 64, 50),
 )
 NUM_CHILDREN = 4
+# throughput of two processes over that of one; of two cores, what must be idle for the clock to say anything
+BAR, MIN_FREE_CORES = 1.7, 1.9
 ROWS_OF_CHILD, STEPS_OF_ROUND = (1000, 1, 28, 28), 60
 
 
@@ -133,18 +137,38 @@ def run_seconds(num_processes: int, num_rounds: int) -> Tensor:
     return torch.tensor([own, others, clock])
 
 
+def free_cores(num_cores: int) -> float:
+    """Of so many processes that only count for a second, the cores that they got."""
+    count = "import time; end = time.time() + 1\nwhile time.time() < end: pass\nprint(time.process_time())"
+    busy = [
+        subprocess.Popen([sys.executable, "-c", count], stdout=subprocess.PIPE, text=True) for _ in range(num_cores)
+    ]
+    return sum(float(process.communicate()[0]) for process in busy)
+
+
 def throughput_rows() -> list[Row]:
+    free = free_cores(2)
     alone, together = (
         torch.stack([run_seconds(number, 5) - run_seconds(number, 1) for _ in range(2)]).amin(0) for number in (1, 2)
     )
     side_by_side = together[0] + together[1] / 2
-    load = f"load of the machine {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
+    free = min(free, free_cores(2))
+    is_free = free >= MIN_FREE_CORES
+    load = f"{free:.1f} of 2 cores were free, load {os.getloadavg()[0]:.1f} on {os.cpu_count()}"
+    by_clock, by_processor = (BAR, None) if is_free else (None, BAR)
+    if not is_free:
+        print(f"THE CORES ARE NOT FREE ({load}): throughput by the clock means nothing here; run it again alone.")
     return [
         Row("4 rounds of 4 children in one process", float(alone[0]), "s"),
         Row("4 rounds of 4 children in two processes: outside the children", float(together[0]), "s"),
         Row("4 rounds of 4 children in two processes: the children", float(together[1]), "s"),
-        Row("throughput of two processes on two free cores", float(alone[0] / side_by_side), "x", 1.7),
-        Row("throughput of two processes here, by the clock", float(alone[2] / together[2]), "x", note=load),
+        Row(
+            "throughput of two processes, as seconds of the processor promise it",
+            float(alone[0] / side_by_side),
+            "x",
+            by_processor,
+        ),
+        Row("throughput of two processes here, by the clock", float(alone[2] / together[2]), "x", by_clock, note=load),
     ]
 
 

@@ -125,7 +125,7 @@ def _draw_rewards(axes: Axes, steps: Sequence[AdaptiveStep], child: int) -> None
     right.plot(numbers, entropies, color=ORANGE, label="entropy of the moves (1 is chance)")
     right.set_ylim(0, 1.05)
     right.tick_params(axis="y", colors=ORANGE)
-    axes.set_title("sum of rewards (blue), entropy of the moves, 1 is chance (orange)", fontsize=9)
+    axes.set_title("sum of rewards (blue), entropy (orange; 1 is chance)", fontsize=9)
 
 
 def _draw_policy(axes: Axes, controller: ALA, loss: AdjustableLoss, statistics: Tensor) -> None:
@@ -134,7 +134,7 @@ def _draw_policy(axes: Axes, controller: ALA, loss: AdjustableLoss, statistics: 
         confusion = torch.linspace(0, 2, 41)
         moves = expected_moves(controller, loss, confusion[:, None].expand(-1, loss.num_statistics), progress)
         _heat_map(axes, moves, (0, 1, 2, 0), largest=1.0)
-        axes.set(ylabel="-log p of the pair, over its class's mean (low: confused)")
+        axes.set(ylabel="-log p of a pair, of its class's mean 1")
     else:
         moves = expected_moves(controller, loss, statistics, progress)
         _heat_map(axes, moves, (0, 1, len(moves), 0), largest=1.0)
