@@ -28,6 +28,8 @@ from lossmith.weights import load, shipped
 NUM_CLASSES = 10
 IMAGES = Path("images", "cards")
 PAGE = Path("reference", "cards.md")
+# dark enough to be read as text on white
+OF_LOSS, OF_METRIC = "#1f6fb2", "#b35000"
 
 
 class Curve(NamedTuple):
@@ -75,14 +77,15 @@ def plot(loss: ReLoss, path: Path) -> None:
     import matplotlib.pyplot as plt
 
     curve = improvement_curve(loss)
+    lowest, highest = curve.losses.min(), curve.losses.max()
     plt.rcParams["svg.hashsalt"] = loss.card.metric
     figure, left = plt.subplots(figsize=(5, 2.8), layout="constrained")
-    left.plot(curve.raised, curve.losses / curve.losses.abs().max(), color="tab:blue")
+    left.plot(curve.raised, (curve.losses - lowest) / (highest - lowest), color=OF_LOSS)
     left.set_xlabel("true scores raised by")
-    left.set_ylabel("loss (largest: 1)", color="tab:blue")
+    left.set_ylabel("loss (worst: 1, best: 0)", color=OF_LOSS)
     right = left.twinx()
-    right.plot(curve.raised, curve.values, color="tab:orange", linestyle="--")
-    right.set_ylabel(loss.card.metric, color="tab:orange")
+    right.plot(curve.raised, curve.values, color=OF_METRIC, linestyle="--")
+    right.set_ylabel(f"{loss.card.metric} (dashed)", color=OF_METRIC)
     figure.savefig(path, metadata={"Date": None, "Creator": None})
     plt.close(figure)
 
@@ -90,11 +93,12 @@ def plot(loss: ReLoss, path: Path) -> None:
 def card_in_words(name: str, loss: ReLoss) -> str:
     """Markdown of one card."""
     card = loss.card
+    num_weights = sum(weights.numel() for weights in loss.surrogate.parameters())
     lines = [
         f"## {name}",
         "",
         f"`lossmith.load({name!r})`: {loss.kind} predictions, a `{type(loss.surrogate).__name__}` of "
-        f"{sum(weights.numel() for weights in loss.surrogate.parameters())} weights. Learned from "
+        f"{num_weights} weight{'' if num_weights == 1 else 's'}. Learned from "
         f"{card.learned_from} in {card.num_steps} steps, seed {card.seed}. Rows on which it rises as they get better: "
         f"{card.share_rising or 0:.1%}.",
         "",
@@ -115,7 +119,7 @@ HEAD = """# Cards of the shipped losses
 Made by `python -m lossmith.lab.loss_cards docs` from the files in the package; the losses are made by
 `python -m lossmith.lab.ship`. Correlations are those of held-out sets of 128 rows, with their 95 % intervals, beside
 cross-entropy on the same sets. In the plots every row of random sets gets better at once: where the metric rises, the
-loss falls. Losses are divided by their largest value; only their order means something.
+loss falls, if by little in places. Losses are brought to 0 and 1 there: only their order means something.
 """
 
 

@@ -75,7 +75,7 @@ PLANS: dict[str, Plan] = {
     "top5_accuracy": Plan(
         lambda: margin_loss("multiclass", top=5), ("digits",), ("mnist", "covtype", "omniglot"), (7, 10, 30, 100, 300)
     ),
-    "f1_macro": Plan(lambda: CountsNetwork("multiclass"), ("digits",), ("mnist", "covtype"), (3, 5, 10, 20)),
+    "f1_macro": Plan(lambda: CountsNetwork("multiclass"), ("digits",), ("mnist", "covtype"), (3, 5, 10, 20, 50)),
     "f1": BINARY,
     "jaccard": BINARY,
     "mcc": BINARY,
