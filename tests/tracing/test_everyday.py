@@ -134,3 +134,30 @@ def test_debugging_output_changes_nothing(generator: torch.Generator) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         torch.testing.assert_close(trace(with_a_look)(outputs, targets), trace(accuracy)(outputs, targets))
+
+
+def test_a_loop_over_rows_takes_a_bounded_number_of_runs(generator: torch.Generator) -> None:
+    num_runs = 0
+
+    def of_rows(outputs: Tensor, targets: Tensor) -> float:
+        nonlocal num_runs
+        num_runs += 1
+        total = 0.0
+        for row, truth in zip(outputs, targets):
+            if row.softmax(0).max() < 0.3:
+                total += 0.2
+            elif int(row.argmax()) == int(truth):
+                total += 1.0
+        return total / len(outputs)
+
+    loss = trace(of_rows)
+    outputs, targets = torch.randn(40, 4, generator=generator, requires_grad=True), torch.arange(40) % 4
+    loss(outputs, targets)
+    total, num_runs = torch.zeros(40, 4), 0
+    for _ in range(3):
+        (gradient,) = torch.autograd.grad(loss(outputs, targets), outputs)
+        total += gradient
+    assert num_runs <= 3 * 130  # each has 200 options
+    # options are drawn, and weighted: on the mean it is the gradient of all
+    is_target = nn.functional.one_hot(targets, 4) == 1
+    assert total[is_target].mean() < 0 < total[~is_target].mean()

@@ -46,7 +46,9 @@ MAX_NUMBERS = 2**23
 # options of one loss where every one of them takes a run of its own; fewer where a run takes many decisions
 MAX_RUNS = 64
 MIN_RUNS = 16
-MAX_DECISIONS_OF_RUNS = 4096
+MAX_DECISIONS_OF_RUNS = 8192
+# groups with a run of lanes each; of more, which are rows in a loop, options are drawn
+MAX_WHOLE = 128
 # more, taken one by one in a loop of Python, cost seconds for every loss
 MAX_DECISIONS = 1024
 # groups of single rows that show how all others from the same line are run
@@ -339,6 +341,8 @@ def _with_ways(
             found[group.numbers] = samples[group.numbers].otherwise()
             alike.append(found[group.numbers])
     chosen = tuple(found[group.numbers] for group in groups)
+    if sum(group.way is Way.WHOLE for group in chosen) > MAX_WHOLE:
+        chosen = tuple(replace(group, is_looped=group.way is Way.WHOLE) for group in chosen)
     fast = [group for group in chosen if group.way in (Way.SORTED, Way.BY_ROW)]
     run = _try_run(subject, fast) if len(fast) > 1 else None
     is_together = len(fast) <= 1 or (run is not None and len(run.gains) == len(fast))
@@ -416,6 +420,10 @@ class _Sample:
         """Do lanes diverge, and can rows of equal target and outcome stand for each other?"""
         if self.decision.num_options * self.decision.rows.numel() == 1:
             return True, False
+        if self.decision.rows.numel() == 1:  # of a loop over rows: every run counts
+            option = torch.arange(min(self.decision.num_options, NUM_COMPARED), device=self.decision.outcome.device)
+            self.true_gains(option, torch.zeros_like(option))
+            return self.num_runs > 1, False
         option, row = self._draw(self.num_compared)
         gains = self.true_gains(option, row)
         is_looped = self.num_options > 1 and self.num_runs > self.num_options // 2
@@ -505,9 +513,13 @@ def _in_whole_lanes(
         num_meant = None
         option, row = options.option, options.row
         if share < 1:
-            option, row, num_meant = _drawn(decision, max(int(share * len(row)), 1), temperature, generator)
+            num = share * len(row)
+            if num < 1 and float(torch.rand((), generator=generator)) >= num:
+                continue  # others stand for this group
+            option, row, num_meant = _drawn(decision, max(int(num), 1), temperature, generator)
             if not len(option):
                 continue
+            num_meant = num_meant / min(num, 1)
         values, _ = whole(subject, options.group.numbers, option, row, at_once=_at_once(size))
         gains = (values - run.goodness.double()).nan_to_num(0)
         if num_meant is not None:
