@@ -36,8 +36,8 @@ def test_snippets_of_loops_run(name: str, generator: torch.Generator) -> None:
 )
 def test_defaults_fit(metric: str) -> None:
     names = default_losses(METRICS[metric])
-    assert names[:2] == ("ce", "ce_again")
-    assert len(names) > 2
+    assert names[:3] == ("ce", "ce_again", "balanced_ce")
+    assert len(set(names)) == len(names) > 3
     assert all(RECIPES[name].fits(METRICS[metric]) for name in names)
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from lossmith.kinds import Kind
+from lossmith.lab.comparing import studying
 from lossmith.lab.comparing.records import Settings, Trial
 from lossmith.lab.comparing.studying import (
     FIRST_FRESH_SEED,
@@ -68,6 +70,41 @@ def test_any_address_of_a_storage(tmp_path: Path) -> None:
     address = f"sqlite:///{tmp_path / 'shared.db'}"
     trials = trials_of(list(compare_steps(SETTINGS, POOL, F1, storage=address)))
     assert trials_of(list(compare_steps(SETTINGS, POOL, F1, storage=address))) == trials
+
+
+def test_what_a_killed_machine_had_begun_is_taken_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    address = f"sqlite:///{tmp_path / 'shared.db'}"
+    killed = compare_steps(SETTINGS, POOL, F1, storage=address)
+    next(killed)
+    next(killed)  # in the middle of the first unit, which is that of cross-entropy
+    del killed
+    others = list(compare_steps(SETTINGS, POOL, F1, storage=address, budget=0.5))
+    assert "ce" not in {each.recipe for each in trials_of(others)}  # whoever has begun it may well be alive
+    monkeypatch.setattr(studying, "PATIENCE", 0.0)
+    rest = list(compare_steps(SETTINGS, POOL, F1, storage=address))
+    assert rest[-1].share == 1
+    whole = trials_of(list(compare_steps(SETTINGS, POOL, F1)))
+    assert {replace(each, seconds_per_step=0.0) for each in trials_of(rest)} == {
+        replace(each, seconds_per_step=0.0) for each in whole
+    }
+
+
+def test_two_machines_share_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(studying.time, "sleep", lambda seconds: None)
+    address = f"sqlite:///{tmp_path / 'shared.db'}"
+    one, other = (compare_steps(SETTINGS, POOL, F1, storage=address) for _ in range(2))
+    next(one)
+    next(other)
+    begun = {next(one).what, next(other).what}
+    assert len(begun) == 2  # not the same unit twice
+    found: list[list[Progress]] = [[], []]
+    for both in itertools.zip_longest(one, other):
+        for of_one, progress in zip(found, both):
+            of_one += [progress] if progress is not None else []
+    alone = {replace(each, seconds_per_step=0.0) for each in trials_of(list(compare_steps(SETTINGS, POOL, F1)))}
+    for of_one in found:  # both have seen everything, whoever did it
+        assert of_one[-1].share == 1
+        assert {replace(each, seconds_per_step=0.0) for each in trials_of(of_one)} == alone
 
 
 def test_waves_have_seeds_of_their_own() -> None:

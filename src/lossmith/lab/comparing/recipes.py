@@ -95,7 +95,7 @@ ALL_OF_TWO_CLASSES = (
     "ap",
     "eer",
 )
-FOR_ANY_METRIC = ("balanced_ce", "traced", "ce+traced")
+FOR_ANY_METRIC = ("traced", "ce+traced")
 THRESHOLDED = ("f1", "mcc", "jaccard", "binary_accuracy", "binary_error", "balanced_accuracy")
 
 
@@ -448,10 +448,12 @@ RECIPES: dict[str, LossRecipe] = {recipe.name: recipe for recipe in _LIST}
 
 
 def default_losses(metric: Metric) -> tuple[str, ...]:
-    """What is tried where nobody says: the reference, its control, and all that is made for the metric."""
+    """What is tried where nobody says: the reference, its control, cross-entropy with weights, which is the first thing
+    that people try by hand, and all that is made for the metric.
+    """
     made_for = [
         recipe.name
         for recipe in RECIPES.values()
         if metric.name in recipe.metrics and recipe.fits(metric) and not recipe.is_slow
     ]
-    return (REFERENCE, CONTROL, *(made_for or FOR_ANY_METRIC))
+    return tuple(dict.fromkeys((REFERENCE, CONTROL, "balanced_ce", *(made_for or FOR_ANY_METRIC))))

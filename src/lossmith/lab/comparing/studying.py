@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 FIRST_FRESH_SEED = 10_000
 FILE_NAME = "trials.db"
 MAX_WIDENINGS = 2
+# seconds without a sign of life after which others take over what a machine has begun
+PATIENCE = 600.0
 # the reference, its control and the candidate
 NUM_CONFIRMED = 3
 MIN_ROWS_OF_NETWORK = 2_000
@@ -109,13 +111,19 @@ def compare_steps(
             return
         claimed = _claim(study, open_units)
         if claimed is None:  # others are at work on all that is left
+            if budget is not None and time.monotonic() - start > budget:
+                return
             time.sleep(1)
             continue
         unit, kept = claimed
+        told = time.monotonic()
         for part in _unit_steps(settings, pool, metric, unit, study, kept):
             if budget is not None and time.monotonic() - start > budget:
-                study.tell(kept, state=_failed())
+                study.tell(kept, state=_failed(), skip_if_finished=True)
                 return
+            if time.monotonic() - told > PATIENCE / 10:
+                told = time.monotonic()
+                _show_life(kept)
             yield Progress(unit.key, share + part * sizes[unit.key] / whole)
 
 
@@ -188,7 +196,8 @@ def _unit_steps(
     result = yield from stack_steps(parts, plan, recipe, seeds=seeds, rates=unit.rates, metrics=[metric])
     trials = trials_of(result, metric, unit, recipe.variants, seeds)
     kept.set_user_attr("trials", json.dumps([trial.to_json() for trial in trials]))
-    study.tell(kept, statistics.mean(trial.validation for trial in trials))
+    # others may have given it up, if this took very long
+    study.tell(kept, statistics.mean(trial.validation for trial in trials), skip_if_finished=True)
 
 
 def trials_of(
@@ -247,8 +256,8 @@ def open_study(settings: Settings, *, folder: str | Path | None, storage: str | 
         raise ValueError(f"the study in {folder or storage} has other settings ({changed}); take another folder.")
     if storage is None:
         # a file belongs to one process: what it says is running was killed
-        for trial in study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,)):
-            study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
+        for trial in _running(study):
+            study.tell(trial.number, state=_failed())
     return study
 
 
@@ -263,15 +272,36 @@ def _finished(study: optuna.Study) -> dict[str, tuple[Trial, ...]]:
 
 def _claim(study: optuna.Study, units: Sequence[Unit]) -> tuple[Unit, optuna.Trial] | None:
     """A unit that nobody is at work on, and the trial that says that we are."""
-    from optuna.trial import TrialState
-
-    taken = {trial.user_attrs.get("unit") for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))}
+    _give_up_the_dead(study)
+    taken = {trial.user_attrs.get("unit") for trial in _running(study)}
     unit = next((unit for unit in units if unit.key not in taken), None)
     if unit is None:
         return None
     trial = study.ask()
     trial.set_user_attr("unit", unit.key)
+    _show_life(trial)
+    if any(other.number < trial.number and other.user_attrs.get("unit") == unit.key for other in _running(study)):
+        study.tell(trial, state=_failed())  # somebody else was a moment earlier
+        return None
     return unit, trial
+
+
+def _running(study: optuna.Study) -> list[optuna.trial.FrozenTrial]:
+    from optuna.trial import TrialState
+
+    return study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+
+
+def _show_life(trial: optuna.Trial) -> None:
+    trial.set_user_attr("alive", time.time())
+
+
+def _give_up_the_dead(study: optuna.Study) -> None:
+    """A machine that was killed says nothing any more: what it had begun is there for others."""
+    for trial in _running(study):
+        begun = trial.datetime_start.timestamp() if trial.datetime_start else 0.0
+        if time.time() - trial.user_attrs.get("alive", begun) > PATIENCE:
+            study.tell(trial.number, state=_failed(), skip_if_finished=True)
 
 
 def _failed() -> Any:
