@@ -2,14 +2,15 @@
 
 Training is a generator here, so a log is another one around it, which passes every step on and writes some of them.
 
->>> import json, tempfile, torch
+>>> import tempfile, torch
 >>> path = Path(tempfile.mkdtemp()) / "run.jsonl"
 >>> steps = (Step(number, torch.tensor(1 / number)) for number in range(1, 5))
 >>> with jsonl_log(path) as log:
 ...     for step in log_steps(steps, log, every=2):
 ...         pass
->>> [json.loads(line) for line in path.read_text().splitlines()]
-[{'step': 2, 'loss': 0.5}, {'step': 4, 'loss': 0.25}]
+>>> print(path.read_text(), end="")
+{"step": 2, "loss": 0.5}
+{"step": 4, "loss": 0.25}
 """
 
 from __future__ import annotations

@@ -1,15 +1,16 @@
 """The page in a real browser: no errors, it sorts, it switches themes, and no request leaves it.
 
-The pictures of the documentation are made by the same code, from a report of your own::
+The pictures of the documentation are made here, of the run that ``lossmith demo`` left, which is kept beside this file.
+After a change of the page, or with another run, they are made anew by::
 
-    python -m tests.lab.test_report_in_browser runs/demo/report.html docs/images
+    LOSSMITH_PICTURES=docs/images python -m pytest tests/lab/test_report_in_browser.py
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +26,8 @@ FLAGS = (
     "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
     "--disable-component-update --disable-sync"
 ).split()
+ROOT = Path(__file__).parents[2]
+DEMO = Path(__file__).parent / "demo_run"
 VIEWS = {"light": (960, 1180), "dark": (960, 1180), "narrow": (390, 1180)}
 
 
@@ -120,21 +123,30 @@ def test_copies_or_marks_the_snippet(browser: Browser, report: Path) -> None:
     visit.page.close()
 
 
-def take_pictures(report: Path, folder: Path) -> None:
-    """For the documentation: light, dark and narrow, small files of few colours."""
-    from PIL import Image
-    from playwright.sync_api import sync_playwright
+def test_pictures_of_the_documentation(browser: Browser, tmp_path: Path) -> None:
+    """Light, dark and narrow, small files of few colours, each with a mark of what it was made from."""
+    from PIL import Image, PngImagePlugin
 
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        for view in VIEWS:
-            path = folder / f"report-{view}.png"
-            Visit(browser, report, view).page.screenshot(path=path)
-            with Image.open(path) as picture:
-                picture.convert("RGB").quantize(128).save(path, optimize=True)
-            print(f"{path}: {path.stat().st_size:,} bytes")
-        browser.close()
+    from lossmith.lab.report import read_run, write_report
 
-
-if __name__ == "__main__":
-    take_pictures(Path(sys.argv[1]), Path(sys.argv[2]))
+    report = write_report([read_run(DEMO)], tmp_path / "report.html")
+    made_from = hashlib.sha256()
+    page = ROOT / "src" / "lossmith" / "lab" / "report"
+    for path in (*sorted(DEMO.glob("*.json")), page / "page.css", page / "page.html.jinja"):
+        made_from.update(path.read_bytes())
+    mark = PngImagePlugin.PngInfo()
+    mark.add_text("made from", made_from.hexdigest())
+    folder = Path(os.environ.get("LOSSMITH_PICTURES", tmp_path))
+    for view, (width, height) in VIEWS.items():
+        path = folder / f"report-{view}.png"
+        visit = Visit(browser, report, view)
+        assert visit.page.locator("h2").inner_text() == read_run(DEMO).comparison.verdict
+        visit.page.screenshot(path=path)
+        visit.page.close()
+        with Image.open(path) as picture:
+            assert picture.size == (width, height)
+            picture.convert("RGB").quantize(128).save(path, optimize=True, pnginfo=mark)
+        assert 10_000 < path.stat().st_size < 100_000
+        with Image.open(ROOT / "docs" / "images" / path.name) as kept:
+            assert kept.size == (width, height)
+            assert kept.info["made from"] == made_from.hexdigest(), "this picture is old: see above how to make it"

@@ -39,9 +39,8 @@ def demo(as_json: Annotated[bool, Option("--json", help="One JSON object.")] = F
     from lossmith.alignment import measure_alignment, plot_alignment
     from lossmith.baselines import find_loss
     from lossmith.lab.checkpoints import CheckpointRun, checkpoint_steps, collect_checkpoints
-    from lossmith.lab.comparing.asking import answer_steps, settings_for
+    from lossmith.lab.comparing.asking import answer_steps, data_in_words, read_data, settings_for
     from lossmith.lab.datasets import find_dataset, one_against_rest
-    from lossmith.lab.datasets.splitting import pool_of
     from lossmith.lab.recipes import recipe_for
     from lossmith.methods.reloss import learn
     from lossmith.metrics import find_metric
@@ -75,13 +74,13 @@ def demo(as_json: Annotated[bool, Option("--json", help="One JSON object.")] = F
 
     if not as_json:
         _tell_alignments(alignments)
-    metric, pool = find_metric(METRIC), pool_of(dataset)
+    metric, pool = find_metric(METRIC), read_data("digits", positive_class=POSITIVE_CLASS)
     settings = settings_for(
         pool, metric, losses=COMPARED, num_seeds=NUM_SEEDS, num_trials=NUM_TRIALS, num_steps=NUM_STEPS
     )
     command = ("lossmith", "compare", "digits", f"--positive-class={POSITIVE_CLASS}", f"--metric={METRIC}")
     news = answer_steps(settings, pool, metric, FOLDER, command=(*command, f"--losses={','.join(COMPARED)}"))
-    comparison, is_stopped = follow(news, is_quiet=as_json)
+    comparison, is_stopped = follow(news, title=data_in_words(pool), is_quiet=as_json)
     report_comparison(comparison, FOLDER, as_json=as_json)
     if is_stopped:
         print(f"Stopped. What is done is kept in {FOLDER}: the same command goes on.", file=sys.stderr)

@@ -64,7 +64,8 @@ class BilevelSurrogate(nn.Module):
     Args:
         kind: binary, multilabel or multiclass.
         num_classes: of multiclass predictions.
-        row_widths, set_widths: of g and h (section 4.1: 30, 30 and 10, 10).
+        row_widths: of g (section 4.1: 30, 30).
+        set_widths: of h (section 4.1: 10, 10).
         is_normalised: each set's gradient is brought to one length: 1 per row, in the root mean square. The paper clips
             all gradients by a norm of 1e-5, which has this effect, and starves whatever Adam's epsilon exceeds.
         is_monotone: no row is pushed away from its target. Better scores of a row never hurt any metric of ours, but a
