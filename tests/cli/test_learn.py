@@ -72,6 +72,25 @@ def test_mistakes(run: Run, binary_file: Path, tmp_path: Path) -> None:
     assert "is of another run (other metric" in sentence("f1", "--out", out)
 
 
+def test_a_run_that_is_stopped_says_how_to_go_on(
+    run: Run, binary_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import lossmith.methods.reloss as module
+
+    def save_and_stop(*arguments: object) -> None:
+        save_learning(*arguments)  # type: ignore[arg-type]
+        raise KeyboardInterrupt
+
+    out = tmp_path / "loss.safetensors"
+    command = ("learn", "f1", "--predictions", binary_file, "--out", out, *QUICK)
+    monkeypatch.setattr(module, "save_learning", save_and_stop)
+    stopped = run(*command)
+    assert stopped.code == 130
+    assert stopped.err == f"Stopped. The same command goes on from {out}.unfinished.\n"
+    monkeypatch.undo()
+    assert f"Use it: lossmith.load({str(out)!r})" in run(*command).out
+
+
 def test_a_loss_of_another_kind(run: Run, tmp_path: Path, generator: torch.Generator) -> None:
     path = tmp_path / "p.npz"
     save_predictions(path, random_predictions("binary", num_sets=4, set_size=50, generator=generator))

@@ -18,9 +18,10 @@ from lossmith.lab.datasets import DATASETS
 from lossmith.lab.recipes import Recipe
 from lossmith.learning import approximation_objective
 from lossmith.methods.reloss import learn
-from lossmith.metrics import METRICS, wrap
+from lossmith.metrics import METRICS, multiclass, wrap
 from lossmith.predictions import random_predictions
 from lossmith.surrogates import CountsNetwork, DeepSets, PairLoss, PointwiseSurrogate, RankLoss, margin_loss
+from lossmith.surrogates.suiting import suiting_surrogates
 from lossmith.vocabulary import Predictions
 
 
@@ -259,8 +260,40 @@ def test_nothing_to_learn() -> None:
         learn("f1", Predictions(sets.outputs, sets.targets, torch.ones(30).bool()), **QUICK)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="5 rows each"):
         learn("f1", Predictions(sets.outputs[:, :5], sets.targets[:, :5]), **QUICK)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="auc is defined on none of the held-out sets"):
+        learn("auc", Predictions(sets.outputs, torch.ones_like(sets.targets)), **QUICK)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="no surrogate is made for ranking"):
         learn("ndcg", stored("ranking", num_sets=8), **{**QUICK, "set_size": 8})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "words"),
+    [
+        ((calibration, None), {}, r"metric came as function; .*lossmith\.metrics\.wrap"),
+        (("f1", torch.zeros(3, 9)), {}, r"predictions came as Tensor; lossmith\.Predictions\(outputs, targets\) works"),
+        (("f1", (torch.zeros(3, 9), torch.zeros(3, 9))), {}, "predictions came as tuple"),
+        (("f1", None), {"num_steps": 0}, "num_steps=0"),
+        (("f1", None), {"within": 2.0}, "within=2.0"),
+        (("f1", None), {"set_size": 1}, "set_size=1"),
+    ],
+)
+def test_arguments_that_cannot_work(arguments: tuple[object, object], options: dict[str, float], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        learn(*arguments, progress=False, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("name", "num_classes"), [("top5_accuracy", 5), ("top5_accuracy", 3), ("f1_macro", 1)])
+def test_too_few_classes_to_choose_among(name: str, num_classes: int) -> None:
+    with pytest.raises(ValueError, match="or more work"):
+        lossmith.load(name)(torch.randn(4, num_classes), torch.zeros(4).long())
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_the_best_k_are_found_out(k: int) -> None:
+    sets = stored("multiclass", num_classes=6)
+    first, *_ = suiting_surrogates(multiclass.top_k_accuracy(k=k), [sets])
+    assert isinstance(first, PointwiseSurrogate)
+    assert first.top == k
 
 
 def test_rising_rows_are_counted() -> None:

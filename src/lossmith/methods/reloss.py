@@ -160,6 +160,7 @@ def learn(
     stored = {} if predictions is None else predictions
     if isinstance(stored, Predictions):
         stored = {"predictions": stored}
+    _check_arguments(metric, stored, num_steps=num_steps, within=within, set_size=set_size)
     stored = {where: _in_single_precision(each) for where, each in stored.items()}
     sets = learning_sets(
         metric,
@@ -244,6 +245,26 @@ def learn(
     return ReLoss(chosen, card, scale=scale_to_base(chosen, sets.judging.values()))
 
 
+def _check_arguments(metric: object, stored: object, *, num_steps: int, within: float, set_size: int) -> None:
+    if not isinstance(metric, Metric):
+        raise ValueError(
+            f"metric came as {type(metric).__name__}; a name works, and a function of your own as "
+            "lossmith.metrics.wrap(function, kind=..., higher_is_better=...)."
+        )
+    of_sources = stored.values() if isinstance(stored, Mapping) else [stored]
+    for each in of_sources:
+        if not isinstance(each, Predictions):
+            raise ValueError(
+                f"predictions came as {type(each).__name__}; lossmith.Predictions(outputs, targets) works, with a set "
+                "for each checkpoint, or several of them by the names of their sources."
+            )
+    if num_steps < 1 or not 0 <= within <= 1 or set_size < 2:
+        raise ValueError(
+            f"num_steps={num_steps}, within={within} and set_size={set_size} came; 1 step or more, a share from 0 to 1 "
+            "and sets of 2 or more work."
+        )
+
+
 # ---- what is learned, and when it is best
 
 
@@ -253,7 +274,8 @@ def _default_penalty(surrogate: Surrogate) -> float:
 
 def _in_single_precision(stored: Predictions) -> Predictions:
     """As the weights are. What has no floating point is told so at the door."""
-    outputs = stored.outputs.float() if stored.outputs.is_floating_point() else stored.outputs
+    is_real = isinstance(stored.outputs, Tensor) and stored.outputs.is_floating_point()
+    outputs = stored.outputs.float() if is_real else stored.outputs
     return Predictions(outputs, stored.targets, stored.is_held_out)
 
 
@@ -280,6 +302,11 @@ class _Choosing:
         sets = _thinned(sets, surrogate)
         costs = metric.cost(sets.outputs, sets.targets)
         is_defined = ~costs.isnan()
+        if not bool(is_defined.any()):
+            raise ValueError(
+                f"{metric.name} is defined on none of the held-out sets (one class alone? all left out?): nothing can "
+                "choose a loss. Rows of all classes among the last third, or larger sets, work."
+            )
         summary = surrogate.summarize(sets.outputs, sets.targets)
         return cls(tuple(part[is_defined] for part in summary), costs[is_defined])
 

@@ -45,5 +45,7 @@ def to_decisions(kind: Kind, outputs: Tensor, targets: Tensor) -> Decisions:
 
 def _class_margins(scores: Tensor) -> Tensor:
     """Each class's score minus the best of the others: positive exactly for the class that is predicted."""
+    if scores.shape[-1] < 2:
+        raise ValueError("one class came: there is nothing to choose among. 2 or more work.")
     best, second = scores.topk(2, dim=-1).values.split(1, dim=-1)
     return scores - torch.where(scores == best, second, best)

@@ -46,6 +46,10 @@ def margins(scores: Tensor, targets: Tensor, *, top: int = 1) -> Tensor:
     """
     if scores.dim() == targets.dim():
         return torch.where(targets > 0, scores, -scores)
+    if scores.shape[-1] <= top:
+        raise ValueError(
+            f"{scores.shape[-1]} classes came: the true one is always among the best {top}. {top + 1} or more work."
+        )
     index = targets.clamp_min(0).long().unsqueeze(-1)
     others = scores.scatter(-1, index, float("-inf"))
     rival = others.amax(-1) if top == 1 else others.topk(top, dim=-1).values[..., -1]

@@ -22,9 +22,11 @@ from lossmith.surrogates.counts import CountsNetwork
 from lossmith.surrogates.deep_sets import DeepSets
 from lossmith.surrogates.pairs import ORDERED_KINDS, PairLoss, RankLoss
 from lossmith.surrogates.pointwise import margin_loss
-from lossmith.surrogates.rows import BINARY_KINDS, ROW_KINDS
+from lossmith.surrogates.rows import BINARY_KINDS, ROW_KINDS, kept, margins, mean_of_kept
 from lossmith.surrogates.surrogate import Surrogate
 from lossmith.vocabulary import CLASS_DIM, Kind, Metric, Predictions
+
+LARGEST_TOP = 10
 
 
 def suiting_surrogates(metric: Metric, stacks: Sequence[Predictions], *, seed: int = 0) -> list[Surrogate]:
@@ -34,6 +36,9 @@ def suiting_surrogates(metric: Metric, stacks: Sequence[Predictions], *, seed: i
     """
     kind = metric.kind
     makers: list[Callable[[], Surrogate]] = []
+    top = _best_counted(metric, stacks)
+    if top > 1:
+        makers.append(lambda: margin_loss(kind, top=top))
     if kind in ORDERED_KINDS and _is_blind(metric, stacks, _shifted):
         makers += [lambda: PairLoss(kind), lambda: RankLoss(kind)]
     elif kind in ROW_KINDS:
@@ -69,6 +74,23 @@ def _is_blind(metric: Metric, stacks: Sequence[Predictions], change: Callable[[K
         if not torch.allclose(before, after, atol=1e-5, equal_nan=True):
             return False
     return True
+
+
+def _best_counted(metric: Metric, stacks: Sequence[Predictions]) -> int:
+    """k, where the metric is the share of rows with the true class among the best k (or of the others); else 0."""
+    if metric.kind is not Kind.MULTICLASS:
+        return 0
+    fewest = min(count_classes(metric.kind, stack) for stack in stacks)
+    for top in range(2, min(fewest, LARGEST_TOP + 1)):
+        if all(_is_share_of_best(metric, stack[:64], top) for stack in stacks):
+            return top
+    return 0
+
+
+def _is_share_of_best(metric: Metric, sets: Predictions, top: int) -> bool:
+    is_right = (margins(sets.outputs, sets.targets, top=top) > 0).float()
+    share, cost = mean_of_kept(is_right, kept(sets.targets, is_right)), metric.cost(sets.outputs, sets.targets)
+    return bool(share.std() > 0) and torch.allclose(cost - cost.mean(), share.mean() - share, atol=1e-5)
 
 
 def count_classes(kind: Kind, predictions: Predictions) -> int:
