@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
 import warnings
 from pathlib import Path
 
@@ -74,6 +75,7 @@ def files_of_the_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module, functions in {"my_metrics": ("f1", "profit"), "mymodule": ("my_metric", "my_loss")}.items():
         text = "".join(f"def {function}(outputs, targets):\n{accuracy}\n" for function in functions)
         Path(f"{module}.py").write_text(text)
+        monkeypatch.delitem(sys.modules, module, raising=False)  # another test's, of the same name
     for name in ("a-f1", "b-f1", "c-f1"):
         made_up(data=name, metric="f1").save(Path("runs") / name)
 
