@@ -59,6 +59,9 @@ RESNET = TrainingRun(
 RUNS = {name: replace(RESNET, dataset=name) for name in ("cifar10_noisy", "cifar10")}
 # a network of hours has no trials: what helped the small sets with and without wrong labels
 SUM_OF_RUNS = {"cifar10_noisy": STRONG}
+# and steps as long as those of cross-entropy: gradients of two parts, one of them three times the other, are four
+# times as long, and a rate of 0.1 is near the highest that this network takes
+RATE_OF_SUM = {STRONG: RESNET.learning_rate / 4, WEAK: RESNET.learning_rate / 1.5}
 
 
 @dataclass(frozen=True)
@@ -126,7 +129,8 @@ def _runs(runs: Mapping[str, TrainingRun], losses: Sequence[str], *, num_seeds: 
             for loss in losses:
                 setting = replace(run, seed=seed, loss=loss)
                 if loss == SUM:
-                    setting = replace(setting, loss=of_sum, warmup_share=WARMUP[of_sum])
+                    rate = RATE_OF_SUM[of_sum]
+                    setting = replace(setting, loss=of_sum, warmup_share=WARMUP[of_sum], learning_rate=rate)
                 units.append(setting.unit(f"{name}:{loss}-seed{seed}"))
     return units
 
@@ -144,7 +148,10 @@ def _judge(scale: str, results: Mapping[str, Result]) -> Verdict:
             error = f" ± {statistics.stdev(lead) / math.sqrt(len(lead)):.2f}" if len(lead) > 1 else ""
             deviation = f" ± {100 * statistics.stdev(values):.2f}" if len(values) > 1 else ""
             test = f"{100 * statistics.mean(values):.2f}{deviation}"
-            default = f"{SUM_OF_RUNS.get(task, WEAK) if loss == SUM else loss} at {RESNET.learning_rate:g}"
+            of_runs = SUM_OF_RUNS.get(task, WEAK)
+            default = (
+                f"{of_runs} at {RATE_OF_SUM[of_runs]:.2g}" if loss == SUM else f"{loss} at {RESNET.learning_rate:g}"
+            )
             chosen = results.get(f"{task}:{loss}", {}).get("chosen", default)
             rows.append((task, loss, chosen, test, "" if loss == BASE else f"{leads[task, loss]:+.2f}{error}"))
     columns = (
@@ -190,4 +197,12 @@ CLASSIFICATION = Experiment(
     },
     _units,
     _judge,
+    "On small sets the sum does what was hoped for: a gain with wrong labels, a smaller one where the model "
+    "underfits, next to nothing elsewhere, where it falls short of the bar by little. Alone, a learned loss "
+    "does not train.\n\n"
+    "ResNet-20 at the scale `cpu` has no trials: cross-entropy has the usual rate of 0.1, the sums have steps "
+    "of the same length. Differences there are of losses *and* rates, and the networks are far from trained. "
+    "With wrong labels the strong sum loses clearly: a network that underfits has not begun to learn wrong "
+    "labels by heart, and there is nothing for the learned loss to prevent. With right ones the weak sum is "
+    "ahead, and how much of that is its lower rate is not known. The scale `day` is the one to ask.",
 )
