@@ -24,7 +24,13 @@ def test_run_and_run_again(run: Run, tmp_path: Path) -> None:
     result = run(*command)
     assert (result.code, result.err) == (0, "")
     assert result.json["met"] is True
-    assert [row["loss"] for row in result.json["rows"]] == ["ce", "uniloss", "traced link 0.5"]
+    assert [row["loss"] for row in result.json["rows"]] == [
+        "ce",
+        "uniloss",
+        "traced link 0.5",
+        "ce, normalised",
+        "traced link 0.5, normalised",
+    ]
     assert (tmp_path / "uniloss-mnist-ap-smoke.json").is_file()
     assert run(*command).out == result.out
 

@@ -403,3 +403,9 @@ def test_the_public_names() -> None:
     assert lossmith.trace is trace
     assert isinstance(trace("f1"), TracedLoss)
     assert "f1, link=0.5" in repr(trace("f1"))
+
+
+def test_scores_that_are_no_numbers_are_refused() -> None:
+    for metric in ("f1", lambda outputs, targets: ((outputs > 0) == targets).float().mean()):
+        with pytest.raises(ValueError, match="NaN"):
+            lossmith.trace(metric)(torch.full((6,), float("nan")), torch.tensor([0, 1] * 3))

@@ -163,6 +163,8 @@ class TracedLoss(nn.Module):
         if self._metric is not None:
             wants_scores = not self._metric.reads_probabilities
             check_predictions(self._metric.kind, outputs.detach(), targets, want_scores=wants_scores)
+        elif bool(outputs.isnan().any()):
+            raise ValueError(f"{self}: outputs contain NaN; scores that are numbers work.")
 
     def _prepared(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Scores of 32 bits or more, without rows that are left out: these have no part in any decision."""

@@ -261,7 +261,8 @@ def _replays(subject: Subject, trace: Trace, generator: torch.Generator) -> bool
     """Do the decisions of other outputs, replayed on these, give the value of the other outputs?"""
     outputs = subject.outputs.detach()
     noise = torch.randn(outputs.shape, generator=generator).to(outputs)
-    scale = outputs[outputs.isfinite()].float().std(correction=0).clamp(min=1e-3).to(outputs.dtype)
+    finite = outputs.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0).float()
+    scale = finite.std(correction=0).clamp(min=1e-3).to(outputs.dtype)
     # the last two take the same order, and tell who reads more of the scores than that
     others = [outputs + noise * scale, outputs + 0.3 * noise * scale, 0.1 * outputs, outputs + scale]
     return bool(trace.decisions) and all(_replays_from(subject, other) for other in others)

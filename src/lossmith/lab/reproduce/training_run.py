@@ -34,6 +34,7 @@ from lossmith.lab.reproduce.compared_losses import compared_loss
 from lossmith.lab.reproduce.experiment import Result, Unit
 from lossmith.methods.uniloss import UniLoss
 from lossmith.metrics import find_metric
+from lossmith.normalising import normalise
 from lossmith.tracing.loss import trace
 from lossmith.training import predict, shuffled_batches, train_steps
 from lossmith.vocabulary import Loss
@@ -65,6 +66,8 @@ class TrainingRun:
     """Of the traced loss."""
     warmup_share: float = 0.3
     """Of the epochs, before a learned loss joins its base loss."""
+    is_normalised: bool = False
+    """The loss has gradients of one length and a penalty on large scores."""
     is_augmented: bool = False
     """Images are padded by 4 and cropped at random, and half of them mirrored."""
     is_bfloat16: bool = False
@@ -138,6 +141,11 @@ def _evaluate(run: TrainingRun, model: nn.Module, inputs: Tensor, targets: Tenso
 
 
 def _new_loss(run: TrainingRun, dataset: Dataset, seed: int, epoch: int) -> Loss:
+    loss = _plain_loss(run, dataset, seed, epoch)
+    return normalise(loss) if run.is_normalised else loss
+
+
+def _plain_loss(run: TrainingRun, dataset: Dataset, seed: int, epoch: int) -> Loss:
     if run.loss == "uniloss":
         return UniLoss(run.metric, num_anchors=run.num_anchors, seed=seed)
     if run.loss == "traced":
