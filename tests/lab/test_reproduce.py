@@ -140,7 +140,9 @@ def test_bars() -> None:
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=list(EXPERIMENTS))
-def test_smoke(experiment: Experiment, tmp_path: Path) -> None:
+def test_smoke(experiment: Experiment, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    if any(unit.settings.get("dataset", "digits") != "digits" for unit in experiment.units("smoke")):
+        request.getfixturevalue("data_root")  # digits come with scikit-learn, all others from there
     progress = list(experiment_steps(experiment, "smoke", tmp_path))
     assert progress[-1].num_done == progress[-1].num_units
     results = read_results(experiment, "smoke", tmp_path)
