@@ -266,11 +266,11 @@ FEW_ROWS_TABLE = _experiment(
     FEW_ROWS,
     9,
     "The plain traced losses, that had won in a study of prototypes, do not reach the bars here. What does is "
-    "[`lossmith.normalise`][lossmith.normalising.normalise], found among six losses for each metric on other seeds. "
-    "Ten of these thirty seeds had judged the plain ones before, and none had seen the normalised. How much of that is "
-    "the metric's doing? The row `normalised_ce` is cross-entropy, treated alike: by AUC it gains a good half of what the metric's "
-    "loss does, by F1 all of it. On few rows a loss that does not grow sure of itself is worth more than one that "
-    "knows the metric.",
+    "[`lossmith.normalise`][lossmith.normalising.normalise], found among six losses for each metric on other "
+    "seeds. Ten of these thirty seeds had judged the plain ones before, and none had seen the normalised. How "
+    "much of that is the metric's doing? The row `normalised_ce` is cross-entropy, treated alike: by AUC it "
+    "gains a good half of what the metric's loss does, by F1 all of it. On few rows a loss that does not grow "
+    "sure of itself is worth more than one that knows the metric.",
 )
 NETWORK_TABLE = _experiment(
     "tables-network",
