@@ -22,6 +22,7 @@ from lossmith.metrics import METRICS, multiclass, wrap
 from lossmith.predictions import random_predictions
 from lossmith.surrogates import CountsNetwork, DeepSets, PairLoss, PointwiseSurrogate, RankLoss, margin_loss
 from lossmith.surrogates.suiting import suiting_surrogates
+from lossmith.training import predict, shuffled_batches, train_steps
 from lossmith.vocabulary import Predictions
 
 
@@ -168,6 +169,41 @@ def test_gradient_is_as_long_as_that_of_cross_entropy() -> None:
 
     ratios = torch.tensor([norm(loss, i) / norm(find_loss("ce", "multiclass"), i) for i in range(100)])
     assert 0.3 < ratios.median() < 3
+
+
+@pytest.mark.parametrize("name", ["accuracy", "top5_accuracy"])
+def test_gradient_tells_scores_neither_to_grow_nor_to_shrink(name: str) -> None:
+    sets = random_predictions(
+        "multiclass", num_sets=1, set_size=40, num_classes=9, generator=torch.Generator().manual_seed(0)
+    )
+    outputs, targets = sets.outputs[0].requires_grad_(), sets.targets[0].clone()
+    targets[:3] = -100
+    loss = lossmith.load(name)
+    (gradient,) = torch.autograd.grad(loss(outputs, targets), outputs)
+    assert gradient.norm() > 0.01
+    assert torch.linalg.vecdot(gradient.flatten(), outputs.flatten()).abs() < 1e-6
+    assert not gradient[:3].any()
+    # the value is that of the surrogate, which the card is about
+    assert torch.equal(loss(outputs, targets), loss.surrogate(outputs[None], targets[None])[0] * loss.scale)
+
+
+def test_a_strong_sum_does_not_blow_scores_up() -> None:
+    """Before, each step made scores larger, mistakes dearer, and with the base's gradient the learned one longer."""
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randn(400, 10, generator=generator)
+    targets = (inputs[:, :3] + 0.5 * torch.randn(400, 3, generator=generator)).argmax(1)
+    sizes = {}
+    for weight in (0.0, 3.0):
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            model = torch.nn.Sequential(torch.nn.Linear(10, 32), torch.nn.ReLU(), torch.nn.Linear(32, 3))
+        loss = lossmith.combine(torch.nn.CrossEntropyLoss(), lossmith.load("accuracy"), weight=weight, warmup_steps=50)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9)
+        batches = shuffled_batches(inputs, targets, batch_size=64, num_epochs=60, generator=generator)
+        for _ in train_steps(model, loss, batches, optimizer):
+            pass
+        sizes[weight] = float(predict(model, inputs).std())
+    assert sizes[3.0] < 10 * sizes[0.0]  # it was 40 times as large
 
 
 @pytest.mark.parametrize("name", ["accuracy", "f1", "auc", "ap"])

@@ -20,7 +20,16 @@ import torch
 from torch import Tensor, nn
 
 from lossmith.surrogates.falling import FallingMixture
-from lossmith.surrogates.rows import BINARY_KINDS, ROW_KINDS, kept, margins, mean_of_kept, scale_of_set, to_rows
+from lossmith.surrogates.rows import (
+    BINARY_KINDS,
+    ROW_KINDS,
+    SMALLEST_SCALE,
+    kept,
+    margins,
+    mean_of_kept,
+    scale_of_set,
+    to_rows,
+)
 from lossmith.surrogates.surrogate import Setting, Surrogate
 from lossmith.surrogates.tables import asinh_grid, histograms
 from lossmith.vocabulary import Kind, parse_kind
@@ -92,6 +101,14 @@ class PointwiseSurrogate(Surrogate):
             return margins(scores, targets).sigmoid(), weight
         index = targets.clamp_min(0).long().unsqueeze(-1)
         return scores.softmax(-1).gather(-1, index).squeeze(-1), weight
+
+    def size(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
+        if self.feature != "margin":
+            return None
+        scores, targets = to_rows(self.kind, outputs, targets)
+        squares = margins(scores, targets, top=self.top).square()
+        # the root has no slope to give at 0
+        return mean_of_kept(squares, kept(targets, scores)).clamp_min(SMALLEST_SCALE**2).sqrt()
 
     def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
         feature, weight = self.features(outputs, targets)

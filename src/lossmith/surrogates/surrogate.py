@@ -40,6 +40,14 @@ class Surrogate(nn.Module, ABC):
     def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """``[S, N, ...]`` and ``[S, N, ...]`` to ``[S]``."""
 
+    def size(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
+        """``[S]``: how large all scores of a set are at once, where the loss does not see that; None where it does.
+
+        A loss that divides by the size of the scores says nothing about it. Its gradient does, as the divisor is a
+        constant to it, and whoever trains with the loss takes that part out.
+        """
+        return None
+
     @abstractmethod
     def summarize(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, ...]:
         """What learning needs to know of every set; each tensor starts with ``S``."""

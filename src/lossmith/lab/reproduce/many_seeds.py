@@ -45,6 +45,9 @@ class Task:
     """Share of the training and validation rows whose label is drawn at random."""
     widths: tuple[int, ...] = (64, 64)
     batch_size: int = 128
+    is_test_drawn: bool = False
+    """The test is on rows that the seed drew for nothing else, from both official parts: no choice has seen just them.
+    Else on the official test rows."""
 
     @property
     def num_steps(self) -> int:
@@ -84,12 +87,23 @@ def train_seeds(
         model, sum_of_losses, batches, optimizer, scheduler=new_scheduler(optimizer, num_steps=task.num_steps)
     ):
         pass
-    num_models = len(seeds)
-    test_inputs = dataset.test_inputs[:NUM_TEST_ROWS].flatten(1).expand(num_models, -1, -1)
     return Accuracies(
         _accuracy(model, inputs[rows[:, task.num_rows :]], targets[:, task.num_rows :]),
-        _accuracy(model, test_inputs, dataset.test_targets[:NUM_TEST_ROWS].expand(num_models, -1)),
+        _accuracy(model, *_test_rows(task, dataset, rows, seeds)),
     )
+
+
+def _test_rows(task: Task, dataset: Dataset, rows: Tensor, seeds: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """``[M, N, D]`` and ``[M, N]``; ``rows [M, N]`` are those that were drawn to train and to validate."""
+    if not task.is_test_drawn:
+        inputs = dataset.test_inputs[:NUM_TEST_ROWS].flatten(1).expand(len(seeds), -1, -1)
+        return inputs, dataset.test_targets[:NUM_TEST_ROWS].expand(len(seeds), -1)
+    inputs = torch.cat([dataset.train_inputs, dataset.test_inputs]).flatten(1)
+    targets = torch.cat([dataset.train_targets, dataset.test_targets])
+    num_left = min(len(targets) - rows.shape[1], NUM_TEST_ROWS)
+    orders = [torch.randperm(len(targets), generator=torch.Generator().manual_seed(~seed)) for seed in seeds]
+    picked = torch.stack([order[~torch.isin(order, drawn)][:num_left] for order, drawn in zip(orders, rows)])
+    return inputs[picked], targets[picked]
 
 
 class MlpStack(nn.Module):

@@ -2,8 +2,8 @@
 
 A checkpoint is written after each epoch. Random numbers begin anew with each epoch, from the seed and its number, so a
 run that is killed goes on from its last epoch and ends with the same numbers, on the same machine with the same number
-of threads. The first tenth of the training rows is for validation, and nothing is chosen by it: tests are of the last
-epoch.
+of threads. The first training rows are for validation, by default a tenth of them, and no epoch is chosen by them:
+tests are of the last one.
 
 >>> from tempfile import TemporaryDirectory
 >>> run = TrainingRun("digits", "mlp", "ce", num_epochs=2, learning_rate=0.1)
@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Generator, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -72,6 +72,10 @@ class TrainingRun:
     """Images are padded by 4 and cropped at random, and half of them mirrored."""
     is_bfloat16: bool = False
     max_rows: int | None = None
+    first_row: int = 0
+    """Of both parts of the data: what another experiment has looked at may lie before it."""
+    num_validation: int | None = None
+    """Of the training rows; None: a tenth."""
     seed: int = 0
 
     def unit(self, name: str) -> Unit:
@@ -82,7 +86,7 @@ def training_run_steps(run: TrainingRun, folder: Path) -> Generator[float, None,
     """Share of the epochs that is done; returns the metric on the test rows, and the curve of training."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "checkpoint.safetensors"
-    dataset = _load_dataset(run.dataset, run.positive_class, run.max_rows)
+    dataset = _load_dataset(run.dataset, run.positive_class, run.max_rows, run.first_row)
     model = _new_model(run, dataset)
     optimizer = torch.optim.SGD(
         model.parameters(), lr=run.learning_rate, momentum=run.momentum, weight_decay=run.weight_decay
@@ -103,7 +107,7 @@ def _train_epoch(
     generator = torch.Generator().manual_seed(seed)
     for group in optimizer.param_groups:
         group["lr"] = run.learning_rate * 0.1 ** sum(epoch >= share * run.num_epochs for share in run.milestones)
-    num_validation = len(dataset.train_inputs) // 10
+    num_validation = len(dataset.train_inputs) // 10 if run.num_validation is None else run.num_validation
     inputs, targets = dataset.train_inputs[num_validation:], dataset.train_targets[num_validation:]
     batches: Batches = shuffled_batches(inputs, targets, batch_size=run.batch_size, num_epochs=1, generator=generator)
     if run.is_augmented:
@@ -168,8 +172,10 @@ def _autocast_dtype(run: TrainingRun) -> torch.dtype | None:
 
 
 @lru_cache(maxsize=1)
-def _load_dataset(name: str, positive_class: int | None, max_rows: int | None) -> Dataset:
-    dataset = find_dataset(name).load(max_rows)
+def _load_dataset(name: str, positive_class: int | None, max_rows: int | None, first_row: int) -> Dataset:
+    dataset = find_dataset(name).load(None if max_rows is None else first_row + max_rows)
+    parts = ("train_inputs", "train_targets", "test_inputs", "test_targets")
+    dataset = replace(dataset, **{part: getattr(dataset, part)[first_row:] for part in parts})
     return dataset if positive_class is None else one_against_rest(dataset, positive_class)
 
 
