@@ -171,17 +171,16 @@ def test_gradient_is_as_long_as_that_of_cross_entropy() -> None:
     assert 0.3 < ratios.median() < 3
 
 
-@pytest.mark.parametrize("name", ["accuracy", "top5_accuracy"])
+@pytest.mark.parametrize("name", lossmith.shipped())
 def test_gradient_tells_scores_neither_to_grow_nor_to_shrink(name: str) -> None:
-    sets = random_predictions(
-        "multiclass", num_sets=1, set_size=40, num_classes=9, generator=torch.Generator().manual_seed(0)
-    )
+    loss = lossmith.load(name)
+    generator = torch.Generator().manual_seed(0)
+    sets = random_predictions(loss.kind, num_sets=1, set_size=40, num_classes=9, generator=generator)
     outputs, targets = sets.outputs[0].requires_grad_(), sets.targets[0].clone()
     targets[:3] = -100
-    loss = lossmith.load(name)
     (gradient,) = torch.autograd.grad(loss(outputs, targets), outputs)
-    assert gradient.norm() > 0.01
-    assert torch.linalg.vecdot(gradient.flatten(), outputs.flatten()).abs() < 1e-6
+    assert gradient.norm() > 0.001
+    assert torch.linalg.vecdot(gradient.flatten(), outputs.flatten()).abs() < 1e-5
     assert not gradient[:3].any()
     # the value is that of the surrogate, which the card is about
     assert torch.equal(loss(outputs, targets), loss.surrogate(outputs[None], targets[None])[0] * loss.scale)

@@ -107,7 +107,7 @@ class ReLoss(nn.Module):
 
     def of_stack(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """``[S, N, ...]`` to ``[S]``, unchecked."""
-        return _judged(self.surrogate, outputs, targets) * self.scale
+        return judge(self.surrogate, outputs, targets) * self.scale
 
     def extra_repr(self) -> str:
         return f"metric={self.card.metric}, kind={self.kind}, scale={self.scale:.3g}"
@@ -118,8 +118,11 @@ def _is_of_one_value(targets: Tensor) -> bool:
     return kept.numel() == 0 or bool((kept == kept[0]).all())
 
 
-def _judged(surrogate: Surrogate, outputs: Tensor, targets: Tensor) -> Tensor:
-    """``[S]``, in the precision of the surrogate's weights: half of it would round away what tells sets apart."""
+def judge(surrogate: Surrogate, outputs: Tensor, targets: Tensor) -> Tensor:
+    """``[S]``: what a surrogate says as a loss to train with, in the precision of its weights.
+
+    Half of that would round away what tells sets apart.
+    """
     weights = next(surrogate.parameters())
     with torch.autocast(outputs.device.type, enabled=False):
         scores = outputs.clamp(-LARGEST_SCORE, LARGEST_SCORE) if outputs.dtype != torch.float16 else outputs
@@ -370,7 +373,7 @@ class AlternatingReLoss(nn.Module):
             self._num_calls += 1
             if self._num_calls % self.interval == 0:
                 self._learn()
-        return _judged(self.surrogate, outputs.unsqueeze(0), targets.unsqueeze(0)).squeeze(0)
+        return judge(self.surrogate, outputs.unsqueeze(0), targets.unsqueeze(0)).squeeze(0)
 
     def _learn(self) -> None:
         stack = Predictions(*(torch.stack(parts) for parts in zip(*self._kept)))

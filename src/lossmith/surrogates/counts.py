@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lossmith.surrogates.onevsrest import to_decisions
-from lossmith.surrogates.rows import mean_of_kept, scale_of_set
+from lossmith.surrogates.rows import mean_of_kept, root_mean_square, scale_of_set
 from lossmith.surrogates.surrogate import Setting, Surrogate
 from lossmith.surrogates.tables import asinh_grid, histograms
 from lossmith.vocabulary import Kind, parse_kind
@@ -63,6 +63,10 @@ class CountsNetwork(Surrogate):
             "floor": self.floor,
             "num_nodes": len(self.grid),
         }
+
+    def size(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
+        scores, positives, negatives = to_decisions(self.kind, outputs, targets)
+        return root_mean_square(scores, positives + negatives)
 
     def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
         scores, positives, negatives = to_decisions(self.kind, outputs, targets)

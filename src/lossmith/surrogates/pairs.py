@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from lossmith.surrogates.falling import FallingMixture
 from lossmith.surrogates.onevsrest import Decisions, to_decisions
-from lossmith.surrogates.rows import SMALLEST_SCALE, mean_of_kept
+from lossmith.surrogates.rows import SMALLEST_SCALE, mean_of_kept, root_mean_square
 from lossmith.surrogates.surrogate import Setting, Surrogate
 from lossmith.surrogates.tables import asinh_grid, histograms
 from lossmith.vocabulary import Kind, parse_kind
@@ -51,6 +51,13 @@ def _standardised(decisions: Decisions) -> Tensor:
     centre = mean_of_kept(fixed, weight).unsqueeze(-1)
     spread = mean_of_kept((fixed - centre).square(), weight).sqrt().unsqueeze(-1)
     return (scores - centre) / spread.clamp_min(SMALLEST_SCALE)
+
+
+def _spread_of_all(decisions: Decisions) -> Tensor:
+    """``[S]``: how far scores lie from the middle of their class or label."""
+    scores, positives, negatives = decisions
+    weight = positives + negatives
+    return root_mean_square(scores - mean_of_kept(scores, weight).unsqueeze(-1), weight)
 
 
 @final
@@ -80,6 +87,9 @@ class PairLoss(Surrogate):
             (scores.unsqueeze(-1) - scores.unsqueeze(-2)).flatten(-2),
             (decisions.positives.unsqueeze(-1) * decisions.negatives.unsqueeze(-2)).flatten(-2),
         )
+
+    def size(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
+        return _spread_of_all(to_decisions(self.kind, outputs, targets))
 
     def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
         difference, weight = self.differences(outputs, targets)
@@ -132,6 +142,9 @@ class RankLoss(Surrogate):
     def width(self) -> Tensor:
         low, high = self.log_widths[0], self.log_widths[-1]
         return (low + self.place.clamp(0, 1) * (high - low)).exp()
+
+    def size(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
+        return _spread_of_all(to_decisions(self.kind, outputs, targets))
 
     def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return _soft_average_precision_loss(to_decisions(self.kind, outputs, targets), self.width)

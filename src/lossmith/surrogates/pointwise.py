@@ -23,10 +23,10 @@ from lossmith.surrogates.falling import FallingMixture
 from lossmith.surrogates.rows import (
     BINARY_KINDS,
     ROW_KINDS,
-    SMALLEST_SCALE,
     kept,
     margins,
     mean_of_kept,
+    root_mean_square,
     scale_of_set,
     to_rows,
 )
@@ -106,9 +106,7 @@ class PointwiseSurrogate(Surrogate):
         if self.feature != "margin":
             return None
         scores, targets = to_rows(self.kind, outputs, targets)
-        squares = margins(scores, targets, top=self.top).square()
-        # the root has no slope to give at 0
-        return mean_of_kept(squares, kept(targets, scores)).clamp_min(SMALLEST_SCALE**2).sqrt()
+        return root_mean_square(margins(scores, targets, top=self.top), kept(targets, scores))
 
     def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
         feature, weight = self.features(outputs, targets)

@@ -72,3 +72,8 @@ def scale_of_set(values: Tensor, weight: Tensor) -> Tensor:
     A decision does not depend on the scale of the scores, so neither should the loss that stands for it.
     """
     return mean_of_kept(values.detach().abs(), weight).clamp_min(SMALLEST_SCALE).unsqueeze(-1)
+
+
+def root_mean_square(values: Tensor, weight: Tensor) -> Tensor:
+    """``[S]``, over all other dimensions, of what counts; the root has no slope to give at 0."""
+    return mean_of_kept(values.square().flatten(1), weight.flatten(1)).clamp_min(SMALLEST_SCALE**2).sqrt()

@@ -25,7 +25,7 @@ from lossmith.lab.reproduce.many_seeds import Task, train_seeds
 from lossmith.lab.reproduce.reloss_alignment import held_out, measured
 from lossmith.learning import approximation_objective, rank_objective, surrogate_steps
 from lossmith.learning_sets import learning_sets
-from lossmith.methods.reloss import AlternatingReLoss
+from lossmith.methods.reloss import AlternatingReLoss, judge
 from lossmith.metrics import METRICS
 from lossmith.surrogates import PointwiseSurrogate, Surrogate
 from lossmith.vocabulary import Kind, Loss
@@ -126,8 +126,7 @@ def _steps(variant: Variant, is_smoke: bool, folder: Path) -> Generator[float, N
 
 
 def _loss_of_set(surrogate: Surrogate, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    loss: torch.Tensor = surrogate(outputs.unsqueeze(0), targets.unsqueeze(0)).squeeze(0)
-    return loss
+    return judge(surrogate, outputs.unsqueeze(0), targets.unsqueeze(0)).squeeze(0)
 
 
 # ---- the experiments
