@@ -12,12 +12,14 @@ from lossmith.kinds import Kind
 from lossmith.lab.datasets import DATASETS, one_against_rest
 from lossmith.lab.datasets.cifar10 import decode_images
 
-NEED_FILES = [name for name, source in DATASETS.items() if source.file_name]
+NEED_FILES = [name for name, source in DATASETS.items() if source.file_name and source.file_name.endswith(".npz")]
+# that a user has; tests make small ones
+FOLDERS = [name for name, source in DATASETS.items() if source.file_name and not source.file_name.endswith(".npz")]
 MANY_CLASSES = ("omniglot", "covtype")  # as many as rows, or too rare for so few rows
 NUM_FACES = 200  # in each part
 
 
-@pytest.mark.parametrize("name", DATASETS)
+@pytest.mark.parametrize("name", [name for name in DATASETS if name not in FOLDERS])
 def test_parts(name: str, request: pytest.FixtureRequest) -> None:
     if name in NEED_FILES:
         request.getfixturevalue("data_root")
@@ -96,3 +98,75 @@ def test_one_against_rest() -> None:
     assert eights.train_inputs is digits.train_inputs
     with pytest.raises(ValueError, match="digits has no class 10; its classes go from 0 to 9"):
         one_against_rest(digits, 10)
+
+
+# ------------------------------------------------------------------------------------------------ folders of a user's
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("LOSSMITH_DATA", str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_missing_folders(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not DATASETS[name].is_here
+    with pytest.raises(ValueError, match="is not there; LOSSMITH_DATA names the folder that holds"):
+        DATASETS[name].load(None)
+    monkeypatch.delenv("LOSSMITH_DATA")
+    with pytest.raises(ValueError, match=r"^LOSSMITH_DATA is not set; it names the folder that holds"):
+        DATASETS[name].load(None)
+
+
+def test_cifar100(folder: Path) -> None:
+    """Two labels and 3,072 pixels a row, red, green and blue one behind the other."""
+    (folder / "cifar-100-binary").mkdir()
+    rows = np.random.default_rng(0).integers(0, 256, (5, 3074), dtype=np.uint8)
+    rows[:, :2] = [[1, 7], [2, 99], [0, 0], [3, 42], [19, 5]]
+    rows.tofile(folder / "cifar-100-binary" / "train.bin")
+    with pytest.raises(ValueError, match=r"test\.bin is not there; the binary version"):
+        DATASETS["cifar100"].load(None)
+    rows[:2].tofile(folder / "cifar-100-binary" / "test.bin")
+    assert DATASETS["cifar100"].is_here
+    dataset = DATASETS["cifar100"].load(4)
+    assert dataset.train_targets.tolist() == [7, 99, 0, 42]
+    assert dataset.test_targets.tolist() == [7, 99]
+    assert dataset.num_classes == 100
+    green = torch.from_numpy(rows[1, 2 + 1024 : 2 + 2048].reshape(32, 32)).float()
+    assert torch.allclose(dataset.train_inputs[1, 1], (green - 124.070) / 65.392)
+    (folder / "cifar-100-binary" / "train.bin").write_bytes(b"too short")
+    with pytest.raises(ValueError, match="has 9 bytes, no multiple of 3074"):
+        DATASETS["cifar100"].load(None)
+    rows[0, 1] = 100
+    rows.tofile(folder / "cifar-100-binary" / "train.bin")
+    with pytest.raises(ValueError, match="has a label 100; those of CIFAR-100 go from 0 to 99"):
+        DATASETS["cifar100"].load(None)
+
+
+def test_imagenet(folder: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    for part, names in (("train", ("cat", "dog", "eel")), ("val", ("cat", "eel"))):
+        for number, name in enumerate(names):
+            (folder / "imagenet" / part / name).mkdir(parents=True)
+            for index, size in enumerate([(100, 80), (70, 200)]):
+                grey = 40 * number + 10 * index
+                image.new("L", size, grey).save(folder / "imagenet" / part / name / f"{index}.PNG")
+            (folder / "imagenet" / part / name / "notes.txt").write_text("not an image")
+    dataset = DATASETS["imagenet"].load(None)
+    assert dataset.input_shape == (3, 64, 64)
+    assert dataset.num_classes == 3
+    assert sorted(dataset.train_targets.tolist()) == [0, 0, 1, 1, 2, 2]
+    assert sorted(dataset.test_targets.tolist()) == [0, 0, 2, 2]
+    # an image of one grey stays so; each class has its own
+    red = dataset.train_inputs[:, 0] * 58.395 + 123.675
+    assert torch.allclose(red.amin((1, 2)), red.amax((1, 2)))
+    assert (red[:, 0, 0] / 40).floor().long().tolist() == dataset.train_targets.tolist()
+    assert len(DATASETS["imagenet"].load(2).train_targets) == 2
+    (folder / "imagenet" / "train" / "cat" / "broken.jpg").write_text("no image")
+    with pytest.raises(ValueError, match=r"broken\.jpg cannot be read as an image"):
+        DATASETS["imagenet"].load(None)
+    (folder / "imagenet" / "val" / "fox").mkdir()
+    (folder / "imagenet" / "train" / "cat" / "broken.jpg").unlink()
+    with pytest.raises(ValueError, match="has the class 'fox', which train has not"):
+        DATASETS["imagenet"].load(None)

@@ -135,7 +135,7 @@ def _of_one_size(surrogate: Surrogate, scores: Tensor, targets: Tensor) -> Tenso
 
     A loss of decisions is blind to the size of the scores, yet each row that it wants further on the right side adds a
     little to it. In a sum with cross-entropy that is a loop: larger scores, dearer mistakes, a longer gradient of
-    cross-entropy, and with it of the learned part. A few hundred steps took scores from 5 to 2,000 before this.
+    cross-entropy, and with it of the learned part. Scores grew without end before this.
     """
     size = surrogate.size(scores, targets)
     if size is None:

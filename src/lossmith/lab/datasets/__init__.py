@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import difflib
 
-from lossmith.lab.datasets import cifar10, mnist, omniglot
+from lossmith.lab.datasets import cifar10, cifar100, imagenet, mnist, omniglot
 from lossmith.lab.datasets.cifar10 import load_cifar10
+from lossmith.lab.datasets.cifar100 import load_cifar100
 from lossmith.lab.datasets.dataset import DATA_VARIABLE, Dataset, Source, one_against_rest
 from lossmith.lab.datasets.digits import load_digits
+from lossmith.lab.datasets.imagenet import load_imagenet
 from lossmith.lab.datasets.label_noise import with_label_noise
 from lossmith.lab.datasets.mnist import load_mnist
 from lossmith.lab.datasets.omniglot import load_omniglot
@@ -27,6 +29,10 @@ DATASETS: dict[str, Source] = {
     "mnist": Source(load_mnist, "70,000 handwritten digits of 28 x 28 pixels, 10 classes", mnist.FILE_NAME),
     "cifar10": CIFAR10,
     "cifar10_noisy": with_label_noise(CIFAR10, "cifar10_noisy", 0.3),
+    "cifar100": Source(
+        load_cifar100, "60,000 colour images of 32 x 32 pixels, 100 classes (the binary version)", cifar100.FOLDER_NAME
+    ),
+    "imagenet": Source(load_imagenet, "folders of images, made 64 x 64 pixels: train and val", imagenet.FOLDER_NAME),
     "omniglot": Source(load_omniglot, "4,840 characters of 242 kinds, each by twenty people", omniglot.FILE_NAME),
     "omniglot_by_class": Source(
         load_omniglot_by_class, "the same, 150 characters to train and 92 others to test", omniglot.FILE_NAME

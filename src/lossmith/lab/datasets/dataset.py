@@ -49,7 +49,7 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Source:
-    """One line of the table: how to load, what it is, and the file it needs (none: it comes with a package)."""
+    """One line of the table: how to load, what it is, the file or folder it needs (none: it comes with a package)."""
 
     load: Callable[[int | None], Dataset]
     description: str
@@ -60,15 +60,27 @@ class Source:
         if self.file_name is None:
             return True
         folder = os.environ.get(DATA_VARIABLE)
-        return folder is not None and Path(folder, self.file_name).is_file()
+        return folder is not None and Path(folder, self.file_name).exists()
+
+
+def find_folder(name: str) -> Path:
+    """A folder in the data folder."""
+    path = _in_data_folder(name)
+    if not path.is_dir():
+        raise ValueError(f"{path} is not there; {DATA_VARIABLE} names the folder that holds {name}.")
+    return path
+
+
+def _in_data_folder(name: str) -> Path:
+    folder = os.environ.get(DATA_VARIABLE)
+    if not folder:
+        raise ValueError(f"{DATA_VARIABLE} is not set; it names the folder that holds {name}.")
+    return Path(folder, name)
 
 
 def read_arrays(file_name: str, *names: str) -> dict[str, NDArray[Any]]:
     """The named arrays of one ``.npz`` file in the data folder."""
-    folder = os.environ.get(DATA_VARIABLE)
-    if not folder:
-        raise ValueError(f"{DATA_VARIABLE} is not set; it names the folder that holds {file_name}.")
-    path = Path(folder, file_name)
+    path = _in_data_folder(file_name)
     if not path.is_file():
         raise ValueError(f"{path} is not there; {DATA_VARIABLE} names the folder that holds {file_name}.")
     with np.load(path, allow_pickle=False) as arrays:
