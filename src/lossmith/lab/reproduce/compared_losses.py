@@ -17,6 +17,7 @@ import re
 
 from lossmith.baselines import LOSSES, find_loss
 from lossmith.combining import combine
+from lossmith.lab.comparing.stack_losses import Mix, OfStack, on_stack
 from lossmith.vocabulary import Kind, Loss
 from lossmith.weights import load, shipped
 
@@ -32,6 +33,16 @@ def compared_loss(name: str, kind: Kind | str, *, warmup_steps: int = 0) -> Loss
         return base
     weight, added = _part(added_name, kind)
     return combine(base, added, weight=weight, warmup_steps=warmup_steps)
+
+
+def compared_on_stack(name: str, kind: Kind | str, *, warmup_steps: int = 0) -> OfStack:
+    """The same for many models at once, ``[M, N, ...]`` to ``[M]``; it counts its steps."""
+    base_name, _, added_name = name.partition("+")
+    base = on_stack(compared_loss(base_name, kind))
+    if not added_name:
+        return base
+    weight, added = _part(added_name, kind)
+    return Mix(base, on_stack(added), weight=weight, warmup_steps=warmup_steps).of_stack
 
 
 def _part(name: str, kind: Kind | str) -> tuple[float, Loss]:

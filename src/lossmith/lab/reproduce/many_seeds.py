@@ -8,7 +8,7 @@ M models, N rows, C classes.
 >>> from lossmith.baselines import find_loss
 >>> task = Task("digits", num_rows=200, num_epochs=4, batch_size=16)
 >>> ce = find_loss("ce", "multiclass")
->>> accuracy = train_seeds(task, lambda num_steps: ce, learning_rate=0.1, seeds=range(3))
+>>> accuracy = train_seeds(task, one_for_each(lambda num_steps: ce), learning_rate=0.1, seeds=range(3))
 >>> accuracy.test.shape, bool(accuracy.test.mean() > 0.6)
 (torch.Size([3]), True)
 """
@@ -25,6 +25,7 @@ from typing import NamedTuple
 import torch
 from torch import Generator, Tensor, nn
 
+from lossmith.lab.comparing.stack_losses import OfStack
 from lossmith.lab.datasets import Dataset, find_dataset
 from lossmith.lab.recipes import new_scheduler
 from lossmith.training import train_steps
@@ -61,10 +62,22 @@ class Accuracies(NamedTuple):
     test: Tensor
 
 
-def train_seeds(
-    task: Task, make_loss: Callable[[int], Loss], *, learning_rate: float, seeds: Sequence[int]
-) -> Accuracies:
-    """SGD with momentum .9, warm-up and half a cosine. ``make_loss(num_steps)`` is called once for each model."""
+MakeOfStack = Callable[[int, int], OfStack]
+"""Given the number of steps and the number of models, makes what gives ``[M]`` losses."""
+
+
+def one_for_each(make_loss: Callable[[int], Loss]) -> MakeOfStack:
+    """A loss for each model, made with the number of steps: for those that remember what they have seen."""
+
+    def make(num_steps: int, num_models: int) -> OfStack:
+        losses = [make_loss(num_steps) for _ in range(num_models)]
+        return lambda outputs, targets: torch.stack([loss(*each) for loss, *each in zip(losses, outputs, targets)])
+
+    return make
+
+
+def train_seeds(task: Task, make_losses: MakeOfStack, *, learning_rate: float, seeds: Sequence[int]) -> Accuracies:
+    """SGD with momentum .9, warm-up and half a cosine."""
     dataset = _load(task.dataset)
     generators = [torch.Generator().manual_seed(seed) for seed in seeds]
     rows, targets = (torch.stack(parts) for parts in zip(*(_draw_rows(task, dataset, each) for each in generators)))
@@ -75,11 +88,11 @@ def train_seeds(
         momentum=0.9,
         weight_decay=1e-4,
     )
-    losses = [make_loss(task.num_steps) for _ in seeds]
+    of_stack = make_losses(task.num_steps, len(seeds))
 
     def sum_of_losses(outputs: Tensor, targets: Tensor) -> Tensor:
         # each model's weights see the gradient of its own loss alone
-        return torch.stack([loss(*each) for loss, *each in zip(losses, outputs, targets)]).sum()
+        return of_stack(outputs, targets).sum()
 
     inputs = dataset.train_inputs.flatten(1)
     batches = _batches(task, inputs, rows[:, : task.num_rows], targets[:, : task.num_rows], generators)

@@ -21,7 +21,7 @@ import torch
 from lossmith.combining import combine
 from lossmith.lab.reproduce.compared_losses import compared_loss
 from lossmith.lab.reproduce.experiment import Bar, Experiment, Result, Unit, Verdict
-from lossmith.lab.reproduce.many_seeds import Task, train_seeds
+from lossmith.lab.reproduce.many_seeds import Task, one_for_each, train_seeds
 from lossmith.lab.reproduce.reloss_alignment import held_out, measured
 from lossmith.learning import approximation_objective, rank_objective, surrogate_steps
 from lossmith.learning_sets import learning_sets
@@ -117,11 +117,11 @@ def _steps(variant: Variant, is_smoke: bool, folder: Path) -> Generator[float, N
     choosing = range(FIRST_CHOOSING_SEED, FIRST_CHOOSING_SEED + (1 if is_smoke else 2))
     validation = {}
     for rate in (0.06,) if is_smoke else (0.02, 0.06, 0.2):
-        accuracies = train_seeds(task, make_loss, learning_rate=rate, seeds=choosing)
+        accuracies = train_seeds(task, one_for_each(make_loss), learning_rate=rate, seeds=choosing)
         validation[rate] = float(accuracies.validation.mean())
         yield 0.4
     best = max(validation, key=validation.__getitem__)
-    test = train_seeds(task, make_loss, learning_rate=best, seeds=range(2 if is_smoke else 6)).test
+    test = train_seeds(task, one_for_each(make_loss), learning_rate=best, seeds=range(2 if is_smoke else 6)).test
     return {**result, "learning_rate": best, "test": test.tolist()}
 
 

@@ -18,11 +18,12 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from lossmith.lab.reproduce.compared_losses import compared_loss
+from lossmith.lab.comparing.stack_losses import OfStack
+from lossmith.lab.reproduce.compared_losses import compared_on_stack
 from lossmith.lab.reproduce.experiment import Bar, Experiment, Result, Unit, Verdict
 from lossmith.lab.reproduce.many_seeds import Accuracies, Task, train_seeds
 from lossmith.lab.reproduce.training_run import TrainingRun, training_run_steps
-from lossmith.vocabulary import Kind, Loss
+from lossmith.vocabulary import Kind
 
 BASE, SUM, CONTROL = "ce", "ce+accuracy", "2ce"
 LOSSES = (BASE, SUM, "accuracy", CONTROL, "label_smoothing", "brier")
@@ -98,10 +99,10 @@ class Choice:
 
 def _choice_steps(choice: Choice) -> Generator[float, None, Result]:
     def accuracies(loss: str, rate: float, seeds: range) -> Accuracies:
-        def make_loss(num_steps: int) -> Loss:
-            return compared_loss(loss, Kind.MULTICLASS, warmup_steps=round(WARMUP * num_steps))
+        def make_losses(num_steps: int, num_models: int) -> OfStack:
+            return compared_on_stack(loss, Kind.MULTICLASS, warmup_steps=round(WARMUP * num_steps))
 
-        return train_seeds(choice.task, make_loss, learning_rate=rate, seeds=seeds)
+        return train_seeds(choice.task, make_losses, learning_rate=rate, seeds=seeds)
 
     choosing = range(FIRST_CHOOSING_SEED, FIRST_CHOOSING_SEED + choice.num_choosing_seeds)
     validation: dict[str, float] = {}
