@@ -143,9 +143,6 @@ class RankLoss(Surrogate):
         low, high = self.log_widths[0], self.log_widths[-1]
         return (low + self.place.clamp(0, 1) * (high - low)).exp()
 
-    def size(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
-        return _spread_of_all(to_decisions(self.kind, outputs, targets))
-
     def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return _soft_average_precision_loss(to_decisions(self.kind, outputs, targets), self.width)
 

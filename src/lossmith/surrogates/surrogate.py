@@ -41,7 +41,7 @@ class Surrogate(nn.Module, ABC):
         """``[S, N, ...]`` and ``[S, N, ...]`` to ``[S]``."""
 
     def size(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
-        """``[S]``: how large all scores of a set are at once, where the loss does not see that; None where it does.
+        """``[S]``: how large all scores of a set are at once, where that must be no affair of the loss; else None.
 
         A loss that divides by the size of the scores says nothing about it. Its gradient does, as the divisor is a
         constant to it, and whoever trains with the loss takes that part out.
