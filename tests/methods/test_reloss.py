@@ -171,7 +171,7 @@ def test_gradient_is_as_long_as_that_of_cross_entropy() -> None:
     assert 0.3 < ratios.median() < 3
 
 
-# average precision pulls positives down as much as it pushes others up: its sums never blew up
+# sums with the loss of average precision do not run away, and it keeps its plain gradient
 @pytest.mark.parametrize("name", [name for name in lossmith.shipped() if name != "ap"])
 def test_gradient_tells_scores_neither_to_grow_nor_to_shrink(name: str) -> None:
     loss = lossmith.load(name)
