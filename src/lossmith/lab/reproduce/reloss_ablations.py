@@ -19,7 +19,8 @@ from typing import Literal
 import torch
 
 from lossmith.combining import combine
-from lossmith.lab.reproduce.compared_losses import compared_loss
+from lossmith.lab.comparing.stack_losses import Mix, OfStack
+from lossmith.lab.reproduce.compared_losses import compared_loss, compared_on_stack
 from lossmith.lab.reproduce.experiment import Bar, Experiment, Result, Unit, Verdict
 from lossmith.lab.reproduce.many_seeds import Task, one_for_each, train_seeds
 from lossmith.lab.reproduce.reloss_alignment import held_out, measured
@@ -103,30 +104,32 @@ def _steps(variant: Variant, is_smoke: bool, folder: Path) -> Generator[float, N
         result = {"share_rising": of_source["share_rising"], **of_source["learned"]}
     yield 0.3
 
-    def make_loss(num_steps: int) -> Loss:
+    def make_losses(num_steps: int, num_models: int) -> OfStack:
         if surrogate is None:
-            return compared_loss(variant.hand_made, Kind.MULTICLASS)
-        learned: Loss = partial(_loss_of_set, surrogate)
+            return compared_on_stack(variant.hand_made, Kind.MULTICLASS)
         if variant.use == "alternating":
-            copy = PointwiseSurrogate(**surrogate.settings)  # type: ignore[arg-type]
-            copy.load_state_dict(surrogate.state_dict())
-            learned = AlternatingReLoss(copy, METRIC, gradient_penalty=variant.gradient_penalty)
-        return learned if variant.use == "alone" else combine(compared_loss("ce", Kind.MULTICLASS), learned)
+            return one_for_each(partial(_alternating_sum, variant, surrogate))(num_steps, num_models)
+        learned = partial(judge, surrogate)
+        return learned if variant.use == "alone" else Mix(compared_on_stack("ce", Kind.MULTICLASS), learned).of_stack
 
     task = replace(SMOKE_TASK if is_smoke else TASK, label_noise=variant.label_noise)
     choosing = range(FIRST_CHOOSING_SEED, FIRST_CHOOSING_SEED + (1 if is_smoke else 2))
     validation = {}
     for rate in (0.06,) if is_smoke else (0.02, 0.06, 0.2):
-        accuracies = train_seeds(task, one_for_each(make_loss), learning_rate=rate, seeds=choosing)
+        accuracies = train_seeds(task, make_losses, learning_rate=rate, seeds=choosing)
         validation[rate] = float(accuracies.validation.mean())
         yield 0.4
     best = max(validation, key=validation.__getitem__)
-    test = train_seeds(task, one_for_each(make_loss), learning_rate=best, seeds=range(2 if is_smoke else 6)).test
+    test = train_seeds(task, make_losses, learning_rate=best, seeds=range(2 if is_smoke else 6)).test
     return {**result, "learning_rate": best, "test": test.tolist()}
 
 
-def _loss_of_set(surrogate: Surrogate, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    return judge(surrogate, outputs.unsqueeze(0), targets.unsqueeze(0)).squeeze(0)
+def _alternating_sum(variant: Variant, surrogate: Surrogate, num_steps: int) -> Loss:
+    """Each model has a surrogate of its own, which learns from that model's outputs."""
+    copy = PointwiseSurrogate(**surrogate.settings)  # type: ignore[arg-type]
+    copy.load_state_dict(surrogate.state_dict())
+    learned = AlternatingReLoss(copy, METRIC, gradient_penalty=variant.gradient_penalty)
+    return combine(compared_loss("ce", Kind.MULTICLASS), learned)
 
 
 # ---- the experiments
