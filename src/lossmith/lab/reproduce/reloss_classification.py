@@ -4,7 +4,8 @@ Every loss gets as many trials, on validation rows of seeds that the test does n
 seeds; with the same seed all losses share rows, labels, weights and order, so differences are paired. Hand-made losses
 try eight learning rates. The sum tries four, at each of them with half as much of the learned loss as of cross-entropy
 and with eight times as much, from 30 % of the steps on. The opponents are the tuned cross-entropy, label smoothing,
-Brier's score, and twice cross-entropy as a control. A ResNet-20 has two trials for each loss.
+Brier's score, and twice cross-entropy as a control. A ResNet-20
+has two trials for cross-entropy and two for the sum, and one rate for the others.
 
 >>> [unit.name for unit in CLASSIFICATION.units("smoke")]
 ['digits:ce', 'digits:ce+accuracy', 'resnet:ce', 'resnet:ce+accuracy']
@@ -71,8 +72,13 @@ FEW_IMAGES = {
     for name, run in RUNS.items()
 }
 # a gradient of two parts, one of them three times the other, is four times as long
-TRIALS_OF_NETWORKS = {SUM: (("ce+0.5accuracy", 0.1), ("ce+3accuracy", 0.05))}
-RATES_OF_NETWORKS = (0.1, 0.04)
+TRIALS_OF_NETWORKS = {
+    BASE: ((BASE, 0.1), (BASE, 0.04)),
+    SUM: (("ce+0.5accuracy", 0.1), ("ce+3accuracy", 0.05)),
+    CONTROL: ((CONTROL, 0.05),),
+}
+# of the other losses, which have no trials
+RATE_OF_NETWORKS = 0.1
 
 
 @dataclass(frozen=True)
@@ -127,23 +133,24 @@ class NetworkChoice:
 
     @property
     def trials(self) -> Sequence[tuple[str, float]]:
-        return TRIALS_OF_NETWORKS.get(self.loss, [(self.loss, rate) for rate in RATES_OF_NETWORKS])
+        return TRIALS_OF_NETWORKS.get(self.loss, ((self.loss, RATE_OF_NETWORKS),))
 
 
 def _network_steps(choice: NetworkChoice, folder: Path) -> Generator[float, None, Result]:
-    share_of_trials = len(choice.trials) / (len(choice.trials) + choice.num_seeds)
+    trials = choice.trials if len(choice.trials) > 1 else ()
+    share_of_trials = len(trials) / (len(trials) + choice.num_seeds)
     validation: dict[str, float] = {}
-    for number, (loss, rate) in enumerate(choice.trials):
+    for number, (loss, rate) in enumerate(trials):
         trial = f"{loss} at {rate:g}"
         result = yield from _run_steps(
             replace(choice.run, loss=loss, learning_rate=rate, seed=FIRST_CHOOSING_SEED),
             folder / trial,
-            first_share=share_of_trials * number / len(choice.trials),
-            share=share_of_trials / len(choice.trials),
+            first_share=share_of_trials * number / len(trials),
+            share=share_of_trials / len(trials),
         )
         # three epochs, as one alone is a matter of luck
         validation[trial] = statistics.mean(epoch["validation"] for epoch in result["curve"][-3:])
-    loss, rate = choice.trials[max(range(len(choice.trials)), key=list(validation.values()).__getitem__)]
+    loss, rate = choice.trials[max(range(len(trials)), key=list(validation.values()).__getitem__, default=0)]
     tests = []
     for number in range(choice.num_seeds):
         result = yield from _run_steps(
