@@ -116,6 +116,40 @@ def test_a_training_loop_with_autocast_a_scaler_and_gradients_of_two_batches() -
     assert torch.allclose(gradients[0], gradients[1], rtol=0.02, atol=1e-4)
 
 
-def test_negative_numbers() -> None:
-    with pytest.raises(ValueError, match="weight=-1"):
-        combine(squares, distances, weight=-1)
+def test_a_batch_of_one_row_is_not_rounding_at_full_length() -> None:
+    """What a learned loss says of one row is hardly more than that its scores should grow, which is taken out."""
+    torch.manual_seed(0)
+    for name, outputs, targets in (
+        ("accuracy", torch.randn(1, 9), torch.tensor([3])),
+        ("top5_accuracy", torch.randn(1, 9), torch.tensor([3])),
+        ("f1", torch.randn(1), torch.tensor([1])),
+    ):
+        base = (
+            torch.nn.CrossEntropyLoss()
+            if outputs.dim() == 2
+            else lambda scores, labels: torch.nn.functional.binary_cross_entropy_with_logits(scores, labels.float())
+        )
+        outputs.requires_grad_()
+        (alone,) = torch.autograd.grad(base(outputs, targets), outputs)
+        (together,) = torch.autograd.grad(combine(base, lossmith.load(name), weight=8)(outputs, targets), outputs)
+        assert float((together - alone).norm() / alone.norm()) == pytest.approx(8, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"weight": -1}, "weight=-1 came; a number, 0 or more, works"),
+        ({"weight": float("nan")}, "weight=nan came"),
+        ({"weight": "1"}, "weight='1' came"),
+        ({"warmup_steps": -1}, "warmup_steps=-1 came; a whole number of steps, 0 or more, works"),
+        ({"warmup_steps": 0.3}, r"warmup_steps=0\.3 came; .* \(of a share of them: int\(0\.3 \* num_steps\)\)"),
+    ],
+)
+def test_options_that_mean_nothing(options: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        combine(squares, distances, **options)  # type: ignore[arg-type]
+
+
+def test_a_name_is_no_loss() -> None:
+    with pytest.raises(ValueError, match=r"learned came as 'accuracy'; a loss works: lossmith\.load"):
+        combine(squares, "accuracy")  # type: ignore[arg-type]

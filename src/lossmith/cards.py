@@ -48,7 +48,7 @@ class Card:
     measured: Mapping[str, Measured]
     """By source."""
     share_rising: float | None
-    """Rows on which the loss rises as the true score does; None where a row has no true score."""
+    """Rows on which the loss rises as the true score does, at one size of the set; None: rows have no true score."""
     learned_from: str
     num_steps: int
     seed: int

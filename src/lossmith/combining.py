@@ -17,6 +17,7 @@ tensor([12.,  0.])
 
 from __future__ import annotations
 
+import math
 from typing import final
 
 import torch
@@ -38,8 +39,16 @@ class CombinedLoss(nn.Module):
 
     def __init__(self, base_loss: Loss, learned: Loss, *, weight: float, warmup_steps: int) -> None:
         super().__init__()
-        if weight < 0 or warmup_steps < 0:
-            raise ValueError(f"weight={weight} and warmup_steps={warmup_steps} came; 0 or more of each works.")
+        if not (isinstance(weight, (int, float)) and 0 <= weight < math.inf):
+            raise ValueError(f"weight={weight!r} came; a number, 0 or more, works.")
+        if not isinstance(warmup_steps, int) or warmup_steps < 0:
+            raise ValueError(
+                f"warmup_steps={warmup_steps!r} came; a whole number of steps, 0 or more, works (of a share of them: "
+                "int(0.3 * num_steps))."
+            )
+        for which, loss in (("base_loss", base_loss), ("learned", learned)):
+            if not callable(loss):
+                raise ValueError(f"{which} came as {loss!r:.60}; a loss works: lossmith.load(...), torch.nn....Loss().")
         self.base_loss = base_loss
         self.learned = learned
         self.weight = weight

@@ -197,3 +197,10 @@ def test_what_is_committed_can_be_shown(path: Path) -> None:
     results = committed_results(experiment, scale)
     assert list(results) == [unit.name for unit in experiment.units(scale)]
     experiment.judge(scale, results)
+
+
+def test_results_of_an_earlier_form_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment = find_experiment("reloss-speed")
+    monkeypatch.setattr("lossmith.lab.reproduce._committed", lambda *_: {"results": {"another unit": {}}})
+    with pytest.raises(ValueError, match="that is kept is of an earlier form of it; run it, without --show"):
+        committed_results(experiment, "cpu")

@@ -187,6 +187,17 @@ def test_gradient_tells_scores_neither_to_grow_nor_to_shrink(name: str) -> None:
     assert torch.equal(loss(outputs, targets), loss.surrogate(outputs[None], targets[None])[0] * loss.scale)
 
 
+def test_masked_classes_in_half_precision() -> None:
+    """-inf is a usual way to rule a class out."""
+    loss, targets = lossmith.load("accuracy"), torch.tensor([0, 1, 0, 1])
+    outputs = torch.randn(4, 3, generator=torch.Generator().manual_seed(0)).half()
+    loss(outputs, targets)
+    outputs[:, 2] = -torch.inf
+    (gradient,) = torch.autograd.grad(loss(outputs.requires_grad_(), targets), outputs)
+    assert gradient.isfinite().all()
+    assert gradient[:, :2].any()
+
+
 def test_a_strong_sum_does_not_blow_scores_up() -> None:
     """Before, each step made scores larger, mistakes dearer, and with the base's gradient the learned one longer."""
     generator = torch.Generator().manual_seed(0)

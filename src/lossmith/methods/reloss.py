@@ -59,6 +59,9 @@ from lossmith.vocabulary import IGNORE_INDEX, LAYOUTS, Kind, Metric, Predictions
 
 # the square of a larger one would be infinite in single precision, and infinity over infinity no number
 LARGEST_SCORE = 1e9
+# of what tells all scores to grow. Where there is nothing else (a set of one row), the rest is a direction, however
+# short, and not the rounding that a sum would bring to full length.
+SHARE_TAKEN_OUT = 0.999
 # of a rank correlation: no reason to prefer a surrogate to a simpler one
 NEGLIGIBLE = 0.003
 # how often in a run the surrogate is judged, and stored where a file to resume from was named
@@ -125,8 +128,9 @@ def judge(surrogate: Surrogate, outputs: Tensor, targets: Tensor) -> Tensor:
     """
     weights = next(surrogate.parameters())
     with torch.autocast(outputs.device.type, enabled=False):
-        scores = outputs.clamp(-LARGEST_SCORE, LARGEST_SCORE) if outputs.dtype != torch.float16 else outputs
-        losses: Tensor = surrogate(_of_one_size(surrogate, scores.to(weights.dtype), targets), targets)
+        # half precision has no number as large as the bound
+        scores = outputs.to(weights.dtype).clamp(-LARGEST_SCORE, LARGEST_SCORE)
+        losses: Tensor = surrogate(_of_one_size(surrogate, scores, targets), targets)
     return losses
 
 
@@ -140,7 +144,8 @@ def _of_one_size(surrogate: Surrogate, scores: Tensor, targets: Tensor) -> Tenso
     size = surrogate.size(scores, targets)
     if size is None:
         return scores
-    return scores / (size / size.detach()).view(-1, *(1,) * (scores.dim() - 1))
+    growth = (size / size.detach()) ** SHARE_TAKEN_OUT
+    return scores / growth.view(-1, *(1,) * (scores.dim() - 1))
 
 
 def learn(

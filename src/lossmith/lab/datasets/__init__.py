@@ -30,9 +30,15 @@ DATASETS: dict[str, Source] = {
     "cifar10": CIFAR10,
     "cifar10_noisy": with_label_noise(CIFAR10, "cifar10_noisy", 0.3),
     "cifar100": Source(
-        load_cifar100, "60,000 colour images of 32 x 32 pixels, 100 classes (the binary version)", cifar100.FOLDER_NAME
+        load_cifar100,
+        "60,000 colour images of 32 x 32 pixels, 100 classes (a folder cifar-100-binary)",
+        cifar100.FOLDER_NAME,
     ),
-    "imagenet": Source(load_imagenet, "folders of images, made 64 x 64 pixels: train and val", imagenet.FOLDER_NAME),
+    "imagenet": Source(
+        load_imagenet,
+        "a folder of images for each class, made 64 x 64 pixels (imagenet/train, imagenet/val)",
+        imagenet.FOLDER_NAME,
+    ),
     "omniglot": Source(load_omniglot, "4,840 characters of 242 kinds, each by twenty people", omniglot.FILE_NAME),
     "omniglot_by_class": Source(
         load_omniglot_by_class, "the same, 150 characters to train and 92 others to test", omniglot.FILE_NAME

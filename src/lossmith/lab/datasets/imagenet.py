@@ -2,7 +2,8 @@
 
 ``imagenet/train/<class>/<any name>`` and ``imagenet/val/<class>/<any name>``. Images stay in memory, so they are made
 small: the shorter side becomes 64 pixels, and the middle square is cut out. All of ImageNet takes 63 GB that way;
-``max_rows`` takes so many images of each part, drawn from all classes.
+``max_rows`` takes so many images of each part, drawn from all classes. The official ``val`` has no folders for classes:
+sort it into some first.
 """
 
 from __future__ import annotations
@@ -30,16 +31,15 @@ def load_imagenet(max_rows: int | None = None) -> Dataset:
     """At most ``max_rows`` images of each part, in random order; classes are numbered by the names of their folders."""
     folder = find_folder(FOLDER_NAME)
     class_names = _class_names(folder / "train")
+    if len(class_names) < 2:
+        raise ValueError(f"{folder / 'train'} has {len(class_names)} folders; one for each class, 2 or more, work.")
     train = _read_part(folder / "train", class_names, max_rows)
     test = _read_part(folder / "val", class_names, max_rows)
     return Dataset("imagenet", Kind.MULTICLASS, *train, *test, num_classes=len(class_names))
 
 
 def _class_names(folder: Path) -> list[str]:
-    names = sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
-    if len(names) < 2:
-        raise ValueError(f"{folder} has {len(names)} folders; one for each class, 2 or more, work.")
-    return names
+    return sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
 
 
 def _read_part(folder: Path, class_names: Sequence[str], max_rows: int | None) -> tuple[Tensor, Tensor]:
@@ -55,10 +55,11 @@ def _read_part(folder: Path, class_names: Sequence[str], max_rows: int | None) -
     if not files:
         raise ValueError(f"{folder} has no images; files that end in {', '.join(sorted(SUFFIXES))} work.")
     order = torch.randperm(len(files), generator=torch.Generator().manual_seed(0))[:max_rows].tolist()
-    # decoding leaves the interpreter's lock to others
+    images = torch.empty(len(order), 3, SIZE, SIZE).to(memory_format=torch.channels_last)
+    # decoding leaves the interpreter's lock to others; one by one into the place of all, which is there once
     with ThreadPoolExecutor() as pool:
-        images = torch.stack(list(pool.map(_read_image, (files[row][0] for row in order))))
-    images = images.to(memory_format=torch.channels_last)
+        for place, image in zip(images, pool.map(_read_image, (files[row][0] for row in order))):
+            place.copy_(image)
     mean, deviation = (torch.tensor(each).view(-1, 1, 1) for each in (MEAN, STANDARD_DEVIATION))
     return images.sub_(mean).div_(deviation), torch.tensor([files[row][1] for row in order])
 

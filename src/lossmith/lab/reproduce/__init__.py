@@ -97,6 +97,11 @@ def has_results(experiment: Experiment, scale: str) -> bool:
 
 def committed_results(experiment: Experiment, scale: str) -> dict[str, Result]:
     results: dict[str, Result] = _committed(experiment, scale)["results"]
+    if list(results) != [unit.name for unit in experiment.units(scale)]:
+        raise ValueError(
+            f"the result of {experiment.name} at the scale {scale} that is kept is of an earlier form of it; run it, "
+            "without --show."
+        )
     return results
 
 

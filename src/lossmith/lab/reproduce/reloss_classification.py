@@ -247,7 +247,7 @@ CLASSIFICATION = Experiment(
         "small": "small sets with 10 seeds, 10 minutes",
         "cpu": "small sets, and ResNet-20 on 3,000 images of CIFAR-10 for 30 epochs, 3 seeds, an hour",
         "day": "small sets, and ResNet-20 on all images of CIFAR-10 for 30 epochs, 3 seeds, a day",
-        "paper": "200 epochs of ResNet-56 on CIFAR-10 and CIFAR-100, with a GPU",
+        "paper": "200 epochs of ResNet-56 on CIFAR-10 and CIFAR-100, weeks",
     },
     _units,
     _judge,
