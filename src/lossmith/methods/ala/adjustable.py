@@ -194,12 +194,11 @@ class ClassCorrelationLoss(AdjustableLoss):
 
 def mean_log_loss(outputs: Tensor, targets: Tensor) -> Tensor:
     """``[C, C]``: the mean of ``-log p_j`` over rows of class i (paper, eq. 7); a class without rows takes all."""
-    log_loss = -outputs.float().log_softmax(-1)
-    is_kept = targets != IGNORE_INDEX
-    is_class = F.one_hot(targets.clamp(min=0).long(), outputs.shape[-1]).float() * is_kept[:, None]
-    num_rows = is_class.sum(0)[:, None]
-    overall = log_loss[is_kept].mean(0, keepdim=True)
-    return torch.where(num_rows > 0, is_class.T @ log_loss / num_rows.clamp(min=1), overall)
+    is_kept, num_classes = targets != IGNORE_INDEX, outputs.shape[-1]
+    log_loss, labels = -outputs.float().log_softmax(-1)[is_kept], targets[is_kept].long()
+    sums = log_loss.new_zeros(num_classes, num_classes).index_add(0, labels, log_loss)
+    num_rows = torch.bincount(labels, minlength=num_classes)[:, None]
+    return torch.where(num_rows > 0, sums / num_rows.clamp(min=1), log_loss.mean(0))
 
 
 @final
