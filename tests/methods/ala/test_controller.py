@@ -118,6 +118,8 @@ def test_refuses_other_losses_and_files(tmp_path: Path) -> None:
     ALA(ClassCorrelationLoss(10)).save(path)
     with pytest.raises(ValueError, match="Losses of one family share policies"):
         ALA.load(path, DistanceMixture())
+    with pytest.raises(ValueError, match="there is no folder"):
+        ALA(ClassCorrelationLoss(10)).save(tmp_path / "none" / "policy.safetensors")
     with pytest.raises(ValueError, match="cannot be read"):
         ALA.load(tmp_path / "none.safetensors", DistanceMixture())
     save_file({"a": torch.zeros(1)}, path)

@@ -74,6 +74,14 @@ def test_refuses_other_bases() -> None:
         DistanceMixture("contrastive")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="'distance_weighted' or 'uniform'"):
         DistanceMixture("triplet", sampling="hard")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="two values work"):
+        FocalWeighting(initial=(1.0, 2.0, 3.0))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("make", LOSSES)
+def test_refuses_other_shapes(make: type[DistanceMixture | FocalWeighting]) -> None:
+    with pytest.raises(ValueError, match=r"shape \(5, 3\) and identities of shape \(4,\) came"):
+        make()(torch.zeros(5, 3), torch.zeros(4))
 
 
 def test_focal_by_hand() -> None:

@@ -246,7 +246,8 @@ TABLE3_BASES = {
     "margin_ala_transferred": "margin",
     "focal_ala": "focal",
 }
-TABLE3_RATES = (1.0, 2.5)
+# of 1, 2.5 and 6 the best for the triplet loss, on one seed of ``omniglot_by_class``, by the rows to choose by
+TABLE3_RATES = (2.5,)
 
 
 def _table3_runs(scale: str) -> Runs:
@@ -299,10 +300,23 @@ TABLE3 = _experiment(
     _table3_reference,
     _table3_bars,
     notes=(
-        "The controller is not what gains here. `mixture` is the loss that `margin_ala` starts from, without a "
-        "controller, and it is as good: the lead over `margin` is that of another loss. With the policy of the "
-        "faces the mean is a point higher, which is within the deviation of `mixture`. Steered, the triplet loss "
-        "loses; it has no such control. One learning rate for all, not tuned."
+        "A steered loss now begins as its base, so a lead is that of the moves. *The margin loss gains 9 points, and "
+        "the controller is not what gains them*: the same parameters moved at random (`margin_walk`) gain 8, and the "
+        "difference of 0.012 ± 0.010 over three seeds is no proof of more. What helps is the functions: any weight on "
+        "one that rises pulls embeddings of one class nearer than the margin loss does, which stops at its boundary. "
+        "The paper's start without a controller (`mixture`) is better still, and as good as the triplet loss. *The "
+        "triplet loss and the focal weighting gain nothing*: they lose 0.016 ± 0.018 and 0.009 ± 0.004, and triplets "
+        "moved at random lose as well. In 27 rewards, each one bit for ten parameters, the policy hardly leaves chance "
+        "(its entropy is near 1.0 of at most 1.10). A policy of the faces, 18 rewards old, does what a walk does.\n\n"
+        "Tried before: both began with the paper's d² and 1 / 2d. With uniform draws that start lost 10 points to the "
+        "triplet loss of uniform draws, on a pilot's seed, before any move, and ALA 17 in the table that stood here; "
+        "beside the margin loss it gained 10 with or without a controller. Then mixtures *inside* the hinges of the "
+        "base losses: there a move that weakens the push of strangers pays for embeddings that fall together (.29 and "
+        ".21 in place of .64 and .53 on a pilot's seed), so the base stays in the sum. Triplets are now drawn by "
+        "distance, which raised the triplet loss by 10 points on that seed. Not done: one learning rate for all, the "
+        "best of three for the triplet loss on the pilot's seed and other classes (the margin loss was better by 0.02 "
+        "with the highest on rows to choose by, not on test rows); 27 rounds where the paper has hundreds, one child "
+        "where it has ten. The classes of this split, of all alphabets in each part, had not been tested on before."
     ),
 )
 

@@ -50,6 +50,13 @@ class EpochBatches:
     seed: int
     change: Callable[[Tensor, torch.Generator], Tensor] | None = None
 
+    def __post_init__(self) -> None:
+        if self.batch_size < 1 or not len(self.inputs) or len(self.inputs) != len(self.targets):
+            raise ValueError(
+                f"{len(self.inputs)} inputs, {len(self.targets)} targets and batch_size={self.batch_size} came; as "
+                "many inputs as targets, and 1 or more of all three, work."
+            )
+
     def __call__(self, first_step: int) -> Iterator[Batch]:
         steps_per_epoch = max(1, len(self.inputs) // self.batch_size)
         order = torch.empty(0)
@@ -182,7 +189,7 @@ def _check(interval: Interval, outputs: Tensor) -> None:
     if not bool(outputs.isfinite().all()):
         raise ValueError(
             f"outputs are NaN or infinite within {interval.num_steps} steps from step {interval.first_step} on: the "
-            "training of a child diverged; a lower learning rate may work."
+            "training of a child diverged, where a lower learning rate may work, or the validation inputs are so."
         )
     check_predictions(interval.metric.kind, outputs, interval.validation[1], want_scores=False)
 

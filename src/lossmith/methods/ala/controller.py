@@ -252,6 +252,8 @@ class ALA(nn.Module):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the policy; the file appears whole or not at all."""
         path = Path(path)
+        if not path.parent.is_dir():
+            raise ValueError(f"{path} cannot be written: there is no folder {path.parent}.")
         unfinished = path.with_name(f".{os.getpid()}-{path.name}")
         metadata = {"format": FORMAT, "layout": json.dumps(self.layout)}
         save_file(

@@ -101,6 +101,7 @@ class DistanceMixture(AdjustableLoss):
         self.register_buffer("num_calls", torch.tensor(0))
 
     def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        _check(outputs, targets)
         generator = torch.Generator(outputs.device).manual_seed(self.seed * 1_000_003 + int(self.num_calls))
         self.num_calls += 1
         distances = pairwise_distances(outputs)
@@ -144,10 +145,13 @@ class FocalWeighting(AdjustableLoss):
     def __init__(
         self, *, offset: float = 1.0, initial: tuple[float, float] = (2.0, 10.0), step_size: float = 0.5
     ) -> None:
+        if len(initial) != 2:
+            raise ValueError(f"initial={initial} came; two values work, of one's own and of strangers.")
         super().__init__(torch.tensor(initial), low=0.5, high=32, step_size=step_size)
         self.offset = offset
 
     def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        _check(outputs, targets)
         excess = pairwise_distances(outputs) - self.offset
         total = 0.0 * outputs.sum()
         for sharpness, sign, is_pair in zip(self.values.to(excess), (1, -1), relations(targets)):
@@ -163,3 +167,12 @@ class FocalWeighting(AdjustableLoss):
         distances = pairwise_distances(outputs[:MAX_ROWS].float())
         means = [(distances * is_pair).sum() / is_pair.sum().clamp(min=1) for is_pair in relations(targets[:MAX_ROWS])]
         return torch.stack(means)[:, None] / 2
+
+
+def _check(outputs: Tensor, targets: Tensor) -> None:
+    """Shapes alone, which make no device wait."""
+    if outputs.ndim != 2 or targets.shape != outputs.shape[:1]:
+        raise ValueError(
+            f"embeddings of shape {tuple(outputs.shape)} and identities of shape {tuple(targets.shape)} came; [N, D] "
+            "and [N] work."
+        )
