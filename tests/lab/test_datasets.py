@@ -42,7 +42,9 @@ def test_parts(name: str, request: pytest.FixtureRequest) -> None:
         assert dataset.train_targets.max() < dataset.test_targets.min()
 
 
-@pytest.mark.parametrize(("name", "num_train_classes"), [("orl_faces", 20), ("omniglot_by_class", 150)])
+@pytest.mark.parametrize(
+    ("name", "num_train_classes"), [("orl_faces", 20), ("omniglot_by_class", 150), ("omniglot_mixed", 150)]
+)
 def test_unseen_classes_are_all_there(name: str, num_train_classes: int, data_root: Path) -> None:
     dataset = DATASETS[name].load(None)
     assert dataset.train_targets.unique().tolist() == list(range(num_train_classes))

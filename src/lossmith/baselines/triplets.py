@@ -20,14 +20,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lossmith.vocabulary import IGNORE_INDEX, Kind, Loss
+from lossmith.vocabulary import IGNORE_INDEX, Kind
 
 Sampling = Literal["distance_weighted", "uniform"]
 # Wu et al. section 4: nearer strangers are noise, farther ones have no gradient
 CUTOFF, FARTHEST = 0.5, 1.4
 
 
-def triplet_loss(kind: Kind, *, margin: float = 0.2, sampling: Sampling = "uniform", seed: int = 0) -> Loss:
+def triplet_loss(kind: Kind, *, margin: float = 0.2, sampling: Sampling = "uniform", seed: int = 0) -> TripletLoss:
     """Mean of ``max(0, d+² - d-² + margin)`` over the triplets in which it is not zero."""
     _check(kind)
     return TripletLoss(margin=margin, sampling=sampling, seed=seed)
@@ -35,7 +35,7 @@ def triplet_loss(kind: Kind, *, margin: float = 0.2, sampling: Sampling = "unifo
 
 def margin_loss(
     kind: Kind, *, margin: float = 0.2, boundary: float = 1.2, sampling: Sampling = "distance_weighted", seed: int = 0
-) -> Loss:
+) -> TripletLoss:
     """Mean of ``max(0, d+ - boundary + margin)`` and ``max(0, boundary - d- + margin)`` over what is not zero."""
     _check(kind)
     return TripletLoss(margin=margin, boundary=boundary, sampling=sampling, seed=seed)
@@ -60,13 +60,17 @@ class TripletLoss(nn.Module):
         anchors, own, strangers = draw_triplets(
             distances, targets, self.sampling, generator, num_dimensions=outputs.shape[-1]
         )
-        near, far = distances[anchors, own], distances[anchors, strangers]
+        loss = self.of_distances(distances[anchors, own], distances[anchors, strangers])
+        # 0 * outputs: without triplets a zero that keeps the graph
+        return loss.to(outputs.dtype) + 0.0 * outputs.sum()
+
+    def of_distances(self, near: Tensor, far: Tensor) -> Tensor:
+        """``[T]`` distances to one's own and to strangers ``-> scalar``."""
         if self.boundary is None:
             terms = F.relu(near**2 - far**2 + self.margin)
         else:
             terms = torch.cat([F.relu(near - self.boundary + self.margin), F.relu(self.boundary - far + self.margin)])
-        # 0 * outputs: without triplets a zero that keeps the graph
-        return (terms.sum() / (terms > 0).sum().clamp(min=1)).to(outputs.dtype) + 0.0 * outputs.sum()
+        return terms.sum() / (terms > 0).sum().clamp(min=1)
 
 
 def pairwise_distances(embeddings: Tensor) -> Tensor:

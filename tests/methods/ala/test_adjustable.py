@@ -245,8 +245,22 @@ def test_refuses_weights_that_do_not_fit() -> None:
         weighted_losses([F.cross_entropy, F.multi_margin_loss], initial=[1.0])
     with pytest.raises(ValueError, match="0 losses and 1 weights"):
         weighted_losses([])
+    with pytest.raises(ValueError, match="'ce' is among the losses"):
+        weighted_losses(["ce"])  # type: ignore[list-item]
     with pytest.raises(ValueError, match="step_size=0"):
         ClassCorrelationLoss(4, step_size=0.0)
+    with pytest.raises(ValueError, match="bounds, which lie apart"):
+        ClassCorrelationLoss(4, bound=0.0)
+    with pytest.raises(ValueError, match="one parameter or more"):
+        ParametricLoss(lambda outputs, targets, values: outputs.sum(), initial=[])
+    with pytest.raises(ValueError, match="num_moves=0"):
+        ClassCorrelationLoss(4, num_moves=0)
+
+
+def test_refuses_functions_that_are_no_losses() -> None:
+    for function, found in ((lambda o, t, v: o * v, r"shape \(16, 1\)"), (lambda o, t, v: 1.0, "float")):
+        with pytest.raises(ValueError, match=f"gave .*{found}; a scalar tensor works"):
+            ParametricLoss(function, initial=[0.5])(torch.zeros(16, 1), torch.zeros(16))
 
 
 def test_refuses_what_does_not_work(generator: torch.Generator) -> None:

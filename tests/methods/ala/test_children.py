@@ -151,6 +151,8 @@ def test_refuses_what_does_not_work() -> None:
         train_interval(
             replace(one, batches=lambda step: islice(EpochBatches(*INTERVAL.validation, 8, 0)(step), 3)), INTERVAL
         )
+    with pytest.raises(ValueError, match="batch_size=0 came"):
+        EpochBatches(*INTERVAL.validation, batch_size=0, seed=0)
     with pytest.raises(ValueError, match=r"binary predictions: outputs have the shape \(50, 3\)"):
         train_interval(child(), replace(INTERVAL, metric=METRICS["f1"]))
     with pytest.raises(ValueError, match="the training of a child diverged"):

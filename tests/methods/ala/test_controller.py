@@ -59,6 +59,23 @@ def test_a_baseline_takes_out_what_every_move_gets() -> None:
     torch.testing.assert_close(controller.probabilities(states), before)
 
 
+def test_the_step_is_that_of_the_objective() -> None:
+    """The gradient that is written out by hand, beside autograd's of the same objective."""
+    controller = ALA(ClassCorrelationLoss(4), entropy_bonus=0.3, clip=0.1)
+    generator = torch.Generator().manual_seed(0)
+    states = torch.randn(64, controller.num_features, generator=generator)
+    moves = torch.randint(-1, 2, (64,), generator=generator)
+    then = torch.randn(64, 3, generator=generator).log_softmax(-1)[:, 0]
+    advantages = torch.randn(64, generator=generator)
+    log_p = controller.network(states).log_softmax(-1)
+    ratio = (log_p.gather(-1, moves[:, None] + 1)[:, 0] - then).exp()
+    gain = torch.minimum(ratio * advantages, ratio.clamp(0.9, 1.1) * advantages).mean()
+    entropy = torch.special.entr(log_p.exp()).sum(-1).mean()
+    expected = torch.autograd.grad(-gain - 0.3 * entropy, list(controller.network.parameters()))
+    controller._update(states, moves, then, advantages)
+    torch.testing.assert_close([weight.grad for weight in controller.network.parameters()], list(expected))
+
+
 def test_memory_is_bounded() -> None:
     controller = ALA(ClassCorrelationLoss(4), memory=10)
     states = states_of(controller)
@@ -101,6 +118,8 @@ def test_refuses_other_losses_and_files(tmp_path: Path) -> None:
     ALA(ClassCorrelationLoss(10)).save(path)
     with pytest.raises(ValueError, match="Losses of one family share policies"):
         ALA.load(path, DistanceMixture())
+    with pytest.raises(ValueError, match="there is no folder"):
+        ALA(ClassCorrelationLoss(10)).save(tmp_path / "none" / "policy.safetensors")
     with pytest.raises(ValueError, match="cannot be read"):
         ALA.load(tmp_path / "none.safetensors", DistanceMixture())
     save_file({"a": torch.zeros(1)}, path)

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from lossmith.baselines.triplets import relations
-from lossmith.kinds import IGNORE_INDEX
+from lossmith.baselines.triplets import margin_loss, relations, triplet_loss
+from lossmith.kinds import IGNORE_INDEX, Kind
 from lossmith.methods.ala.adjustable import AdjustableLoss
-from lossmith.methods.ala.distances import DistanceMixture, FocalWeighting, of_alike, of_strangers
+from lossmith.methods.ala.distances import Base, DistanceMixture, FocalWeighting, Sampling, of_alike, of_strangers
 
 LOSSES = (DistanceMixture, FocalWeighting)
 # two at the same place, one opposite
@@ -35,6 +35,53 @@ def test_mixture_by_hand() -> None:
     """d+ = sqrt 2 twice; strangers of the first at 2, of the second at sqrt 2."""
     expected = 2 + (0.5 / 2 + 0.5 / math.sqrt(2)) / 2
     assert float(DistanceMixture(sampling="uniform")(EMBEDDINGS, IDENTITIES)) == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("base", ["triplet", "margin"])
+@pytest.mark.parametrize("sampling", ["uniform", "distance_weighted"])
+def test_is_its_base_until_it_is_moved(base: Base, sampling: Sampling, generator: torch.Generator) -> None:
+    """The same values and gradients, over the same draws, call after call; from the first move on another loss."""
+    outputs, targets = some(generator)
+    fixed = {"triplet": triplet_loss, "margin": margin_loss}[base](Kind.EMBEDDING, sampling=sampling, seed=3)
+    steered = DistanceMixture(base, sampling=sampling, seed=3)
+    for _ in range(3):
+        expected, found = (
+            torch.autograd.grad(loss(scores, targets), scores)[0]
+            for loss in (fixed, steered)
+            for scores in [outputs.clone().requires_grad_()]
+        )
+        assert torch.equal(expected, found)
+    steered.adjust(torch.tensor([1]), torch.tensor([1]))
+    assert steered(outputs, targets) > fixed(outputs, targets)
+
+
+def test_mixture_beside_its_base_by_hand() -> None:
+    """Base: 2 - 4 + 0.2 is below 0, 2 - 2 + 0.2 is not; and a tenth of the mean d+², which is 2."""
+    loss = DistanceMixture("triplet", sampling="uniform")
+    loss.adjust(torch.tensor([1]), torch.tensor([1]))
+    assert float(loss(EMBEDDINGS, IDENTITIES)) == pytest.approx(0.2 + 0.1 * 2, rel=1e-4)
+
+
+def test_strangers_that_have_fallen_together_are_pushed_apart() -> None:
+    distances = torch.tensor([0.05], requires_grad=True)
+    for function in of_strangers(distances):
+        (gradient,) = torch.autograd.grad(function.sum(), distances, retain_graph=True)
+        assert gradient < 0
+
+
+def test_refuses_other_bases() -> None:
+    with pytest.raises(ValueError, match="'triplet', 'margin' or None"):
+        DistanceMixture("contrastive")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="'distance_weighted' or 'uniform'"):
+        DistanceMixture("triplet", sampling="hard")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="two values work"):
+        FocalWeighting(initial=(1.0, 2.0, 3.0))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("make", LOSSES)
+def test_refuses_other_shapes(make: type[DistanceMixture | FocalWeighting]) -> None:
+    with pytest.raises(ValueError, match=r"shape \(5, 3\) and identities of shape \(4,\) came"):
+        make()(torch.zeros(5, 3), torch.zeros(4))
 
 
 def test_focal_by_hand() -> None:

@@ -240,10 +240,18 @@ def test_refuses_what_does_not_work() -> None:
     for options, match in (
         ({"num_evaluations": 0}, "num_evaluations=0"),
         ({"discount": 0.0}, "discount=0.0"),
+        ({"warmup_steps": -1}, "warmup_steps=-1"),
+        ({"backend": "threads"}, "'loky' \\(local processes\\) and 'ray' work"),
         ({"selection": (held_out[0], held_out[1][:3])}, "selection has 200 inputs and 3 targets"),
     ):
         with pytest.raises(ValueError, match=match):
             next(adaptive_steps([child], ALA(child.loss), accuracy, held_out, num_steps=9, **options))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="children came as one child"):
+        next(adaptive_steps(child, ALA(child.loss), accuracy, held_out, num_steps=9))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="controller came as str"):
+        next(adaptive_steps([child], "ala", accuracy, held_out, num_steps=9))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="validation came as NoneType"):
+        next(adaptive_steps([child], ALA(child.loss), accuracy, None, num_steps=9))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="validation has 0 inputs"):
         next(adaptive_steps([child], ALA(child.loss), accuracy, (held_out[0][:0], held_out[1][:0]), num_steps=9))
     with pytest.raises(ValueError, match="metric came as str"):

@@ -18,7 +18,14 @@ from lossmith.lab.datasets.label_noise import with_label_noise
 from lossmith.lab.datasets.mnist import load_mnist
 from lossmith.lab.datasets.omniglot import load_omniglot
 from lossmith.lab.datasets.tables import COVTYPE, TABLES
-from lossmith.lab.datasets.unseen_classes import CARS_FILE, FACES_FILE, load_cars, load_faces, load_omniglot_by_class
+from lossmith.lab.datasets.unseen_classes import (
+    CARS_FILE,
+    FACES_FILE,
+    load_cars,
+    load_faces,
+    load_omniglot_by_class,
+    load_omniglot_mixed,
+)
 
 __all__ = ["DATASETS", "DATA_VARIABLE", "Dataset", "Source", "find_dataset", "one_against_rest"]
 
@@ -42,6 +49,9 @@ DATASETS: dict[str, Source] = {
     "omniglot": Source(load_omniglot, "4,840 characters of 242 kinds, each by twenty people", omniglot.FILE_NAME),
     "omniglot_by_class": Source(
         load_omniglot_by_class, "the same, 150 characters to train and 92 others to test", omniglot.FILE_NAME
+    ),
+    "omniglot_mixed": Source(
+        load_omniglot_mixed, "the same, with characters of all alphabets in both parts", omniglot.FILE_NAME
     ),
     "cars": Source(load_cars, "8,144 photographs of 196 cars, 64 x 64 pixels, half of the cars unseen", CARS_FILE),
     "orl_faces": Source(load_faces, "400 photographs of 40 faces, 56 x 48 pixels, half of them unseen", FACES_FILE),

@@ -1,7 +1,8 @@
 """Data sets for metric learning: the classes of the test rows are never seen in training.
 
-Cars come as 98 models of cars to train on and 98 others to test; ORL as 20 people and 20 others; of the
-characters of Omniglot, 150 and the other 92. Targets of both parts count on, so no class has two meanings.
+Cars come as 98 models of cars to train on and 98 others to test; ORL as 20 people and 20 others; of the characters of
+Omniglot, 150 and the other 92, of other alphabets or of all. Targets of both parts count on, so no class has two
+meanings.
 
 >>> from lossmith.lab.datasets.digits import load_digits
 >>> by_class = split_by_class("digits by class", *pooled(load_digits()), num_train_classes=6)
@@ -40,6 +41,13 @@ def load_faces(max_rows: int | None = None) -> Dataset:
 def load_omniglot_by_class(max_rows: int | None = None) -> Dataset:
     """Omniglot, 1 x 28 x 28: 150 characters to train, 92 others to test, all people in both."""
     return split_by_class("omniglot_by_class", *pooled(load_omniglot()), NUM_TRAIN_CHARACTERS, max_rows)
+
+
+def load_omniglot_mixed(max_rows: int | None = None) -> Dataset:
+    """Omniglot, 150 characters of all alphabets to train and 92 others of them to test."""
+    inputs, targets = pooled(load_omniglot())
+    others = torch.randperm(int(targets.max()) + 1, generator=torch.Generator().manual_seed(0))
+    return split_by_class("omniglot_mixed", inputs, others[targets.long()], NUM_TRAIN_CHARACTERS, max_rows)
 
 
 def pooled(dataset: Dataset) -> tuple[Tensor, Tensor]:

@@ -224,10 +224,30 @@ TABLE2 = _experiment(
     _table2_runs,
     lambda row: "ce",
     lambda scale, tests: [_never_worse(tests, "ala_multi", "ce")],
+    notes=(
+        "Missed, and the values in the result say by what. Of the nine runs of one child (three rates, three seeds), "
+        "the four that ended with a positive correlation anywhere are 0.0087 below cross-entropy of the same rate and "
+        "seed, the five with negative ones alone 0.0012. A positive correlation is a soft label for the class that is "
+        "most easily taken for the right one: most answers stay right, but the ranking that average precision measures "
+        "is blurred. 67 rewards of one child or 134 of two did not teach the controller to keep away from it."
+    ),
 )
 
 
 # --------------------------------------------------------------------------------------------- Table 3: metric learning
+
+
+# of a steered loss, the one that it is until the controller moves it
+TABLE3_BASES = {
+    "triplet_ala": "triplet",
+    "triplet_walk": "triplet",
+    "margin_ala": "margin",
+    "margin_walk": "margin",
+    "margin_ala_transferred": "margin",
+    "focal_ala": "focal",
+}
+# of 1, 2.5 and 6 the best for the triplet loss, on one seed of ``omniglot_by_class``, by the rows to choose by
+TABLE3_RATES = (2.5,)
 
 
 def _table3_runs(scale: str) -> Runs:
@@ -245,32 +265,31 @@ def _table3_runs(scale: str) -> Runs:
         batch_size=32,
     )
     rows = [("faces margin_ala", faces)]
-    datasets = ["omniglot_by_class"] if scale == "small" else ["omniglot_by_class", "cars"]
+    datasets = ["omniglot_mixed"] if scale == "small" else ["omniglot_mixed", "cars"]
     for dataset in datasets:
         run = replace(CHARACTERS, dataset=dataset, num_epochs=longer)
-        name = dataset.split("_")[0]
-        losses = ("triplet", "triplet_ala", "margin", "margin_ala", "mixture", "focal_ala")
-        rows += [(f"{name} {loss}", replace(run, loss=loss)) for loss in losses]
-        transferred = replace(run, loss="margin_ala", policy="faces margin_ala", is_learning=False)
-        rows.append((f"{name} margin_ala_transferred", transferred))
+        losses = ("triplet", "triplet_ala", "margin", "margin_ala", "mixture", "focal", "focal_ala")
+        runs = {loss: replace(run, loss=loss) for loss in losses}
+        # the same start, moved at random
+        runs |= {f"{loss}_walk": replace(run, loss=f"{loss}_ala", is_learning=False) for loss in ("triplet", "margin")}
+        runs["margin_ala_transferred"] = replace(run, loss="margin_ala", policy="faces margin_ala", is_learning=False)
+        for loss, each in runs.items():
+            name = f"{dataset.split('_')[0]} {loss}"
+            rows += _rows(each, name, is_tuned=scale == "small", rates=TABLE3_RATES)
     return _seeded(scale, rows, 3)
 
 
 def _table3_reference(row: str) -> str:
     dataset, _, loss = row.rpartition(" ")
-    base = {"triplet_ala": "triplet", "margin_ala": "margin", "focal_ala": "margin", "margin_ala_transferred": "margin"}
-    return f"{dataset} {base[loss]}" if dataset in ("omniglot", "cars") and loss in base else row
+    return f"{dataset} {TABLE3_BASES[loss]}" if dataset in ("omniglot", "cars") and loss in TABLE3_BASES else row
 
 
 def _table3_bars(scale: str, tests: Mapping[str, list[float]]) -> list[Bar]:
+    pairs = [(row, _table3_reference(row)) for row in tests if "_ala" in row and _table3_reference(row) != row]
+    # the paper has the focal weighting beside the margin loss
+    pairs += [(row, row.replace("focal_ala", "margin")) for row in tests if row.endswith("focal_ala")]
     return [
-        Bar(
-            f"lead of {row} over {_table3_reference(row)}",
-            statistics.mean(_differences(tests, row, _table3_reference(row))),
-            0,
-        )
-        for row in tests
-        if _table3_reference(row) != row
+        Bar(f"lead of {row} over {base}", statistics.mean(_differences(tests, row, base)), 0) for row, base in pairs
     ]
 
 
@@ -281,10 +300,23 @@ TABLE3 = _experiment(
     _table3_reference,
     _table3_bars,
     notes=(
-        "The controller is not what gains here. `mixture` is the loss that `margin_ala` starts from, without a "
-        "controller, and it is as good: the lead over `margin` is that of another loss. With the policy of the "
-        "faces the mean is a point higher, which is within the deviation of `mixture`. Steered, the triplet loss "
-        "loses; it has no such control. One learning rate for all, not tuned."
+        "A steered loss now begins as its base, so a lead is that of the moves. *The margin loss gains 9 points, and "
+        "the controller is not what gains them*: the same parameters moved at random (`margin_walk`) gain 8, and the "
+        "difference of 0.012 ± 0.010 over three seeds is no proof of more. What helps is the functions: any weight on "
+        "one that rises pulls embeddings of one class nearer than the margin loss does, which stops at its boundary. "
+        "The paper's start without a controller (`mixture`) is better still, and as good as the triplet loss. *The "
+        "triplet loss and the focal weighting gain nothing*: they lose 0.016 ± 0.018 and 0.009 ± 0.004, and triplets "
+        "moved at random lose as well. In 27 rewards, each one bit for ten parameters, the policy hardly leaves chance "
+        "(its entropy is near 1.0 of at most 1.10). A policy of the faces, 18 rewards old, does what a walk does.\n\n"
+        "Tried before: both began with the paper's d² and 1 / 2d. With uniform draws that start lost 10 points to the "
+        "triplet loss of uniform draws, on a pilot's seed, before any move, and ALA 17 in the table that stood here; "
+        "beside the margin loss it gained 10 with or without a controller. Then mixtures *inside* the hinges of the "
+        "base losses: there a move that weakens the push of strangers pays for embeddings that fall together (.29 and "
+        ".21 in place of .64 and .53 on a pilot's seed), so the base stays in the sum. Triplets are now drawn by "
+        "distance, which raised the triplet loss by 10 points on that seed. Not done: one learning rate for all, the "
+        "best of three for the triplet loss on the pilot's seed and other classes (the margin loss was better by 0.02 "
+        "with the highest on rows to choose by, not on test rows); 27 rounds where the paper has hundreds, one child "
+        "where it has ten. The classes of this split, of all alphabets in each part, had not been tested on before."
     ),
 )
 
@@ -341,6 +373,13 @@ TABLE5 = _experiment(
     _table5_runs,
     lambda row: "ce",
     lambda scale, tests: [_never_worse(tests, row, "ce") for row in ("ala", "second_run", "second_run_tuned")],
+    notes=(
+        "No row differs from cross-entropy by more than 0.0015, and the deviation of each difference is as large. The "
+        "bar that is missed is missed by 0.0004: cross-entropy of three seeds happens to lie within 0.0011. The policy "
+        "of the first run had 134 rewards, and its moves are still close to random (their entropy is 1.06 of at most "
+        "1.10): there is nothing in it yet that a second run could use. Cross-entropy has three learning rates, the "
+        "others the middle one, which is its best."
+    ),
 )
 
 
@@ -359,6 +398,11 @@ FIGURE3 = _experiment(
     _figure3_runs,
     lambda row: "ce",
     lambda scale, tests: [_never_worse(tests, "metric", "ce")],
+    notes=(
+        "Of the paper's order (best is the metric on validation rows, worst that on training rows) only the last "
+        "place is seen here: accuracy on training rows is soon 1, so a fifth of its rewards are 0. No reward gains "
+        "over cross-entropy, on test rows or on training rows, which cross-entropy fits wholly."
+    ),
 )
 
 
@@ -386,6 +430,12 @@ FIGURE5 = Experiment(
     SCALES,
     lambda scale: [run.unit(name) for name, run in _figure5_runs(scale).items()],
     _judge_figure5,
+    notes=(
+        "A steered loss agrees *less* with the metric over the rounds than cross-entropy does: its values change, so "
+        "two rounds are not measured by one loss, and a negative correlation raises it for the same predictions. The "
+        "paper's Figure 5 has validation loss beside test error, and reads the opposite from the curves. The tests "
+        "beside it say that nothing is gained."
+    ),
 )
 
 EXPERIMENTS = (TABLE1, TABLE2, TABLE3, TABLE4, TABLE5, FIGURE3, FIGURE5)

@@ -47,7 +47,7 @@ from lossmith.methods.ala import (
     adaptive_steps,
 )
 from lossmith.methods.ala.adjustable import mean_log_loss
-from lossmith.methods.ala.children import load_tensors
+from lossmith.methods.ala.children import ROWS_AT_ONCE, load_tensors
 from lossmith.methods.ala.steering import SELECTED_FILE
 from lossmith.metrics import find_metric
 from lossmith.ranking import spearman
@@ -163,9 +163,11 @@ FIXED: dict[str, Callable[[Dataset], Loss]] = {
     "class_weights": lambda dataset: class_weighted(dataset.train_targets, dataset.num_classes),
     "random_matrix": lambda dataset: random_matrix,
     "confusion_matrix": lambda dataset: confusion_matrix,
-    "triplet": lambda dataset: triplet_loss(Kind.EMBEDDING),
+    "triplet": lambda dataset: triplet_loss(Kind.EMBEDDING, sampling="distance_weighted"),
     "margin": lambda dataset: margin_loss(Kind.EMBEDDING),
+    # eq. 9 and 10 where the paper begins, without a controller
     "mixture": lambda dataset: DistanceMixture(),
+    "focal": lambda dataset: FocalWeighting(),
 }
 STEERED: dict[str, Callable[[int], AdjustableLoss]] = {
     "ala": lambda num_classes: ClassCorrelationLoss(num_classes),
@@ -177,8 +179,8 @@ STEERED: dict[str, Callable[[int], AdjustableLoss]] = {
     # steps too small to matter: what the sigmoid does without a controller
     "sigmoid": lambda num_classes: ClassCorrelationLoss(num_classes, form="sigmoid", step_size=1e-9),
     "ala_log_sigmoid": lambda num_classes: ClassCorrelationLoss(num_classes, form="log_sigmoid"),
-    "triplet_ala": lambda num_classes: DistanceMixture(sampling="uniform"),
-    "margin_ala": lambda num_classes: DistanceMixture(),
+    "triplet_ala": lambda num_classes: DistanceMixture("triplet"),
+    "margin_ala": lambda num_classes: DistanceMixture("margin"),
     "focal_ala": lambda num_classes: FocalWeighting(),
 }
 
@@ -400,7 +402,7 @@ def new_model(run: SteeredRun, dataset: Dataset, seed: int) -> nn.Module:
 
 
 def held_out_value(metric: Metric, model: nn.Module, rows: tuple[Tensor, Tensor]) -> float:
-    return float(metric.value(predict(model, rows[0])[None], rows[1][None])[0])
+    return float(metric.value(predict(model, rows[0], ROWS_AT_ONCE)[None], rows[1][None])[0])
 
 
 def cross_entropy_metric() -> Metric:

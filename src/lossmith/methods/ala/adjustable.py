@@ -44,10 +44,11 @@ class AdjustableLoss(nn.Module, ABC):
 
     def __init__(self, initial: Tensor, *, low: float, high: float, step_size: float) -> None:
         super().__init__()
-        if step_size <= 0 or not bool(((initial >= low) & (initial <= high)).all()):
+        is_inside = bool(((initial >= low) & (initial <= high)).all())
+        if step_size <= 0 or not is_inside or not low < high or not len(initial):
             raise ValueError(
                 f"loss parameters {initial.tolist()[:5]} with low={low}, high={high} and step_size={step_size} came; "
-                "parameters inside the bounds and a step above 0 work."
+                "one parameter or more, inside the bounds, which lie apart, and a step above 0 work."
             )
         self.low, self.high, self.step_size = low, high, step_size
         self.register_buffer("values", initial.clone().float())
@@ -121,6 +122,8 @@ class ClassCorrelationLoss(AdjustableLoss):
     ) -> None:
         if num_classes < 2 or form not in FORMS:
             raise ValueError(f"{num_classes} classes and form={form!r} came; 2 or more, and {', '.join(FORMS)} work.")
+        if num_moves is not None and num_moves < 1:
+            raise ValueError(f"num_moves={num_moves} came; 1 or more pairs at once work.")
         self.first, self.second = torch.triu_indices(num_classes, num_classes, offset=0 if has_free_diagonal else 1)
         # the diagonal, where it is free, as its distance from 1
         scale = min(1, 10 / num_classes)
@@ -194,12 +197,11 @@ class ClassCorrelationLoss(AdjustableLoss):
 
 def mean_log_loss(outputs: Tensor, targets: Tensor) -> Tensor:
     """``[C, C]``: the mean of ``-log p_j`` over rows of class i (paper, eq. 7); a class without rows takes all."""
-    log_loss = -outputs.float().log_softmax(-1)
-    is_kept = targets != IGNORE_INDEX
-    is_class = F.one_hot(targets.clamp(min=0).long(), outputs.shape[-1]).float() * is_kept[:, None]
-    num_rows = is_class.sum(0)[:, None]
-    overall = log_loss[is_kept].mean(0, keepdim=True)
-    return torch.where(num_rows > 0, is_class.T @ log_loss / num_rows.clamp(min=1), overall)
+    is_kept, num_classes = targets != IGNORE_INDEX, outputs.shape[-1]
+    log_loss, labels = -outputs.float().log_softmax(-1)[is_kept], targets[is_kept].long()
+    sums = log_loss.new_zeros(num_classes, num_classes).index_add(0, labels, log_loss)
+    num_rows = torch.bincount(labels, minlength=num_classes)[:, None]
+    return torch.where(num_rows > 0, sums / num_rows.clamp(min=1), log_loss.mean(0))
 
 
 @final
@@ -233,7 +235,11 @@ class ParametricLoss(AdjustableLoss):
         self.function = function
 
     def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        return self.function(outputs, targets, self.values)
+        loss = self.function(outputs, targets, self.values)
+        if not isinstance(loss, Tensor) or loss.ndim:
+            found = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
+            raise ValueError(f"the function of a ParametricLoss gave {found}; a scalar tensor works, such as a mean.")
+        return loss
 
     def statistics(self, outputs: Tensor, targets: Tensor) -> Tensor:
         # differences, not gradients: torch has none for thresholds, nor for some weights (``pos_weight``)
@@ -265,6 +271,9 @@ def weighted_losses(
     initial = [1.0] + [0.0] * (len(losses) - 1) if initial is None else initial
     if not losses or len(initial) != len(losses):
         raise ValueError(f"{len(losses)} losses and {len(initial)} weights came; one weight for each loss works.")
+    for loss in losses:
+        if not callable(loss):
+            raise ValueError(f"{loss!r:.60} is among the losses; functions and modules of outputs and targets work.")
     return ParametricLoss(_WeightedSum(losses), initial=initial, step_size=step_size)
 
 

@@ -31,6 +31,10 @@ from lossmith.training import predict, train_steps
 from lossmith.vocabulary import Loss, Metric, check_predictions
 
 Batch = tuple[Tensor, Tensor]
+# Held-out rows go through the model in parts like those that it trains on. In parts of a thousand, what a small
+# convolution gives is memory that the system hands out and takes back each time: nearly half of the seconds went there,
+# and two processes wait for one another over it.
+ROWS_AT_ONCE = 256
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,13 @@ class EpochBatches:
     batch_size: int
     seed: int
     change: Callable[[Tensor, torch.Generator], Tensor] | None = None
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 1 or not len(self.inputs) or len(self.inputs) != len(self.targets):
+            raise ValueError(
+                f"{len(self.inputs)} inputs, {len(self.targets)} targets and batch_size={self.batch_size} came; as "
+                "many inputs as targets, and 1 or more of all three, work."
+            )
 
     def __call__(self, first_step: int) -> Iterator[Batch]:
         steps_per_epoch = max(1, len(self.inputs) // self.batch_size)
@@ -136,7 +147,7 @@ def train_interval(child: Child, interval: Interval) -> Report:
             _set_learning_rate(child, interval.first_step + step.number)
             if step.number in evaluated:
                 now = time.perf_counter()
-                outputs = predict(child.model, interval.validation[0], autocast_dtype=child.autocast_dtype)
+                outputs = _outputs_of(child, interval.validation[0])
                 if not costs:
                     _check(interval, outputs)
                 costs.append(interval.metric.cost(outputs[None], interval.validation[1][None])[0])
@@ -155,7 +166,7 @@ def train_interval(child: Child, interval: Interval) -> Report:
         )
     selection = torch.tensor(torch.nan)
     if interval.selection is not None:
-        chosen_by = predict(child.model, interval.selection[0], autocast_dtype=child.autocast_dtype)
+        chosen_by = _outputs_of(child, interval.selection[0])
         selection = interval.metric.cost(chosen_by[None], interval.selection[1][None])[0]
     evaluating += time.perf_counter() - now
     total = time.perf_counter() - start
@@ -170,11 +181,15 @@ def train_interval(child: Child, interval: Interval) -> Report:
     )
 
 
+def _outputs_of(child: Child, inputs: Tensor) -> Tensor:
+    return predict(child.model, inputs, ROWS_AT_ONCE, autocast_dtype=child.autocast_dtype)
+
+
 def _check(interval: Interval, outputs: Tensor) -> None:
     if not bool(outputs.isfinite().all()):
         raise ValueError(
             f"outputs are NaN or infinite within {interval.num_steps} steps from step {interval.first_step} on: the "
-            "training of a child diverged; a lower learning rate may work."
+            "training of a child diverged, where a lower learning rate may work, or the validation inputs are so."
         )
     check_predictions(interval.metric.kind, outputs, interval.validation[1], want_scores=False)
 

@@ -139,7 +139,8 @@ class ALA(nn.Module):
             "history": history,
         }
         self._build(seed)
-        self.optimizer = torch.optim.Adam(self.network.parameters(), lr=learning_rate)
+        # fused: of an update of so few weights most is overhead
+        self.optimizer = torch.optim.Adam(self.network.parameters(), lr=learning_rate, fused=True)
         self.memory, self.batch_size, self.num_updates = memory, batch_size, num_updates
         self.clip, self.entropy_bonus, self.is_learning = clip, entropy_bonus, is_learning
         self.seed = seed
@@ -217,24 +218,33 @@ class ALA(nn.Module):
             advantages = torch.full((len(experience.moves),), experience.reward - self.baseline)
             self._remember(experience.states, experience.moves, experience.log_probabilities, advantages)
         self.baseline = AVERAGE_DECAY * self.baseline + (1 - AVERAGE_DECAY) * mean_reward
-        for _ in range(self.num_updates):
-            self._update()
+        num_moves = len(self.remembered["moves"])
+        shape = (self.num_updates, min(self.batch_size, num_moves))
+        picked = torch.randint(num_moves, shape, generator=self.generator)
+        for batch in zip(*(tensor[picked] for tensor in self.remembered.values())):
+            self._update(*batch)
 
     def _remember(self, *news: Tensor) -> None:
         self.remembered = {
             name: torch.cat([old, new])[-self.memory :] for (name, old), new in zip(self.remembered.items(), news)
         }
 
-    def _update(self) -> None:
-        num_moves = len(self.remembered["moves"])
-        picked = torch.randint(num_moves, (min(self.batch_size, num_moves),), generator=self.generator)
-        states, moves, then, advantages = (tensor[picked] for tensor in self.remembered.values())
-        log_p = self.network(states).log_softmax(-1)
-        ratio = (log_p.gather(-1, moves[:, None] + 1)[:, 0] - then).exp()
-        gain = torch.minimum(ratio * advantages, ratio.clamp(1 - self.clip, 1 + self.clip) * advantages).mean()
-        entropy = -(log_p.exp() * log_p).sum(-1).mean()
+    def _update(self, states: Tensor, moves: Tensor, then: Tensor, advantages: Tensor) -> None:
+        """One step up ``mean(min(ratio * advantage, clipped ratio * advantage)) + entropy_bonus * mean(entropy)``."""
+        scores = self.network(states)
+        with torch.no_grad():
+            log_p = scores.log_softmax(-1)
+            p, place = log_p.exp(), moves[:, None] + 1
+            ratio = (log_p.gather(-1, place)[:, 0] - then).exp()
+            # what is clipped has no gradient
+            is_free = torch.where(advantages > 0, ratio <= 1 + self.clip, ratio >= 1 - self.clip)
+            worth = (ratio * advantages * is_free)[:, None]
+            # by hand, up to the scores: of a network this small the graph of all this would take as long as the rest
+            entropy = -(p * log_p).sum(-1, keepdim=True)
+            gradient = worth * p + self.entropy_bonus * p * (log_p + entropy)
+            gradient.scatter_add_(-1, place, -worth)
         self.optimizer.zero_grad()
-        (-gain - self.entropy_bonus * entropy).backward()
+        scores.backward(gradient / len(moves))
         self.optimizer.step()
 
     # ---- files: the policy alone, for another task, or everything, for the rest of a run
@@ -242,6 +252,8 @@ class ALA(nn.Module):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the policy; the file appears whole or not at all."""
         path = Path(path)
+        if not path.parent.is_dir():
+            raise ValueError(f"{path} cannot be written: there is no folder {path.parent}.")
         unfinished = path.with_name(f".{os.getpid()}-{path.name}")
         metadata = {"format": FORMAT, "layout": json.dumps(self.layout)}
         save_file(

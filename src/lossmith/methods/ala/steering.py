@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from safetensors import safe_open
@@ -114,6 +114,14 @@ def adaptive_steps(
         max_restarts: of processes that died, in each interval.
         folder: for checkpoints, which make a run resumable.
     """
+    if isinstance(children, Child) or callable(children):
+        raise ValueError("children came as one child; a list of it works.")
+    if not isinstance(controller, ALA):
+        raise ValueError(f"controller came as {type(controller).__name__}; lossmith.ALA(loss) works.")
+    if backend not in get_args(Backend):
+        raise ValueError(f"backend={backend!r} is unknown; 'loky' (local processes) and 'ray' work.")
+    if warmup_steps is not None and warmup_steps < 0:
+        raise ValueError(f"warmup_steps={warmup_steps} came; 0 or more work.")
     if num_steps < 1 or interval < 1 or not children:
         raise ValueError(
             f"num_steps={num_steps}, interval={interval} and {len(children)} children came; 1 or more of each works."
@@ -177,8 +185,9 @@ def adaptive_steps(
 
 
 def _check_rows(name: str, rows: Batch) -> None:
-    if not all(isinstance(each, Tensor) for each in rows) or len(rows) != 2:
-        raise ValueError(f"{name} came as {[type(each).__name__ for each in rows]}; inputs and targets, tensors, work.")
+    if not isinstance(rows, Sequence) or len(rows) != 2 or not all(isinstance(each, Tensor) for each in rows):
+        found = [type(each).__name__ for each in rows] if isinstance(rows, Sequence) else type(rows).__name__
+        raise ValueError(f"{name} came as {found}; inputs and targets, tensors, work.")
     if len(rows[0]) != len(rows[1]) or not len(rows[0]):
         raise ValueError(
             f"{name} has {len(rows[0])} inputs and {len(rows[1])} targets; as many of each, 1 or more, work."
