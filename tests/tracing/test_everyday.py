@@ -6,7 +6,7 @@ import warnings
 
 import pytest
 import torch
-from sklearn.metrics import average_precision_score, ndcg_score
+from sklearn.metrics import average_precision_score, ndcg_score, roc_auc_score
 from torch import Tensor, nn
 
 from lossmith import trace
@@ -94,6 +94,17 @@ def test_what_leaves_torch_is_taken_for_what_the_code_reads(generator: torch.Gen
         (decision,) = trace(metric).explain(outputs, truth).decisions
         assert (decision.operation, decision.num_rows) == ("numpy", rows)
         assert form in decision.form
+
+
+def test_numbers_that_the_code_checks_are_not_moved_about(generator: torch.Generator) -> None:
+    def one_against_rest(outputs: Tensor, targets: Tensor) -> float:
+        return roc_auc_score(targets.numpy(), outputs.softmax(1).detach().double().numpy(), multi_class="ovr")
+
+    outputs = torch.randn(24, CLASSES, generator=generator, requires_grad=True)
+    with pytest.warns(UserWarning, match=r"numpy at .*test_everyday.py:\d+"):
+        trace(one_against_rest)(outputs, torch.arange(24) % CLASSES).backward()
+    assert outputs.grad is not None
+    assert outputs.grad.isfinite().all()
 
 
 def test_a_gradient_of_its_own_beside_numbers_out_of_sight_is_followed_by_random_steps(

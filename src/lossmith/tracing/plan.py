@@ -278,7 +278,12 @@ def _replays(subject: Subject, trace: Trace, generator: torch.Generator) -> bool
         others += _others_of_all_sorts(outputs, generator)
     values = set()
     for other in others if trace.decisions else ():
-        expected, replayed = _replay(subject, other)
+        try:
+            expected, replayed = _replay(subject, other)
+        except ValueError:
+            if not leaves:
+                raise
+            return False  # code that checks what it is given, as that the numbers of a row sum to 1
         if not bool(torch.isclose(expected, replayed, rtol=1e-4, atol=1e-5, equal_nan=True)):
             return False
         values.add(float(expected))
