@@ -303,7 +303,8 @@ def _check_metric(metric: object) -> None:
 
 def _is_tied(outputs: Tensor) -> bool:
     """Most of the scores are equal to others."""
-    return outputs.unique().numel() <= outputs.numel() // 2
+    num_distinct: int = outputs.unique().numel()
+    return num_distinct <= outputs.numel() // 2
 
 
 def _as_number(temperature: float | Tensor) -> float:
