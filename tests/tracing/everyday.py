@@ -64,6 +64,28 @@ def accuracy_of_the_sure(outputs, targets):
     return (guesses[keep] == targets[keep]).float().mean() * keep.float().mean()
 
 
+def nearest_neighbour_of_ones_class(outputs, targets):
+    similarity = F.normalize(outputs, dim=1) @ F.normalize(outputs, dim=1).T
+    similarity.fill_diagonal_(-1)
+    return (targets[similarity.argmax(1)] == targets).float().mean()
+
+
+def three_nearest_neighbours(outputs, targets):
+    distance = torch.cdist(outputs, outputs)
+    distance.fill_diagonal_(torch.inf)
+    nearest = distance.topk(3, largest=False).indices
+    return (targets[nearest] == targets[:, None]).float().mean()
+
+
+def largest_in_numpy(outputs, targets):
+    return (outputs.detach().cpu().numpy().argmax(1) == targets.numpy()).mean()
+
+
+def first_two_in_numpy(outputs, targets):
+    first = np.argsort(-outputs.softmax(1).detach().numpy(), axis=1)[:, :2]
+    return np.mean([truth in row for row, truth in zip(first, targets.numpy())])
+
+
 # ---- outputs [N], targets [N] of 0 and 1
 
 
@@ -182,6 +204,7 @@ def floats(outputs, targets):
 MULTICLASS = [
     costs_in_a_dictionary, top2_with_ties, reciprocal_place_of_the_target, worst_class_with_exceptions,
     confusion_by_einsum, accuracy_less_the_largest_class, accuracy_of_the_sure,
+    largest_in_numpy, first_two_in_numpy, nearest_neighbour_of_ones_class, three_nearest_neighbours,
 ]  # fmt: skip
 BINARY = [
     in_place_with_a_sigmoid, share_of_those_behind, best_f1_of_some_thresholds, calls_until_the_money_is_gone,

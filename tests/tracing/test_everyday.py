@@ -6,10 +6,11 @@ import warnings
 
 import pytest
 import torch
+from sklearn.metrics import average_precision_score, ndcg_score, roc_auc_score
 from torch import Tensor, nn
 
 from lossmith import trace
-from tests.tracing.everyday import BINARY, BLACK_BOXES, CLASSES, MULTICLASS
+from tests.tracing.everyday import BINARY, BLACK_BOXES, CLASSES, MULTICLASS, largest_in_numpy, threshold_in_numpy
 from tests.tracing.unmodified import accuracy
 
 NUM_STEPS = 12
@@ -17,6 +18,10 @@ NUM_STEPS = 12
 
 def name_of(metric) -> str:
     return getattr(metric, "__name__", type(metric).__name__)
+
+
+def threshold_of_probabilities_in_numpy(outputs: Tensor, targets: Tensor) -> float:
+    return float(((outputs.sigmoid().detach().numpy() > 0.6) == targets.numpy()).mean())
 
 
 def train(metric, targets: Tensor, num_outputs: int, generator: torch.Generator) -> tuple[float, float]:
@@ -60,6 +65,56 @@ def test_random_steps_come_with_one_warning(metric, operation: str, generator: t
     (warning,) = told
     assert f"{operation} at " in str(warning.message)
     assert "everyday.py:" in str(warning.message)
+
+
+@pytest.mark.parametrize("scale", [0.02, 0.3, 1.0])
+def test_numbers_are_not_taken_for_an_order_by_chance(scale: float, generator: torch.Generator) -> None:
+    """As of a model at its start, whose scores are all on one side of a threshold."""
+    for metric in (threshold_in_numpy, threshold_of_probabilities_in_numpy):
+        for _ in range(5):
+            loss = trace(metric)
+            with pytest.warns(UserWarning, match=r"numpy at .*\.py:\d+"):
+                loss(scale * torch.randn(24, generator=generator), torch.arange(24) % 3 // 2)
+
+
+def test_what_leaves_torch_is_taken_for_what_the_code_reads(generator: torch.Generator) -> None:
+    scores, relevance = torch.randn(6, 8, generator=generator), torch.randint(3, (6, 8), generator=generator)
+    targets = torch.arange(24) % CLASSES
+    for metric, outputs, truth, rows, form in (
+        (largest_in_numpy, torch.randn(24, CLASSES, generator=generator), targets, 24, "better alternatives"),
+        (lambda o, t: ndcg_score(t.numpy(), o.numpy(), k=3), scores, relevance, 6, "logistic loss of pairs"),
+        (
+            lambda o, t: average_precision_score(t.numpy(), o.sigmoid().detach().numpy(), average="macro"),
+            torch.randn(24, 3, generator=generator),
+            (torch.arange(24)[:, None] + torch.arange(3)) % 3 // 2,
+            3,
+            "logistic loss of pairs",
+        ),
+    ):
+        (decision,) = trace(metric).explain(outputs, truth).decisions
+        assert (decision.operation, decision.num_rows) == ("numpy", rows)
+        assert form in decision.form
+
+
+def test_numbers_that_the_code_checks_are_not_moved_about(generator: torch.Generator) -> None:
+    def one_against_rest(outputs: Tensor, targets: Tensor) -> float:
+        return roc_auc_score(targets.numpy(), outputs.softmax(1).detach().double().numpy(), multi_class="ovr")
+
+    outputs = torch.randn(24, CLASSES, generator=generator, requires_grad=True)
+    with pytest.warns(UserWarning, match=r"numpy at .*test_everyday.py:\d+"):
+        trace(one_against_rest)(outputs, torch.arange(24) % CLASSES).backward()
+    assert outputs.grad is not None
+    assert outputs.grad.isfinite().all()
+
+
+def test_a_gradient_of_its_own_beside_numbers_out_of_sight_is_followed_by_random_steps(
+    generator: torch.Generator,
+) -> None:
+    def distance_and_largest(outputs: Tensor, targets: Tensor) -> Tensor:
+        return -(outputs - targets).abs().mean() - float(outputs.detach().numpy().max())
+
+    with pytest.warns(UserWarning, match=r"scores leave torch by numpy at .*test_everyday.py:\d+"):
+        trace(distance_and_largest)(torch.randn(8, generator=generator), torch.zeros(8))
 
 
 def test_part_of_a_continuous_metric_that_has_no_gradient_is_not_lost(generator: torch.Generator) -> None:

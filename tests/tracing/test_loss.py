@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from sklearn.metrics import accuracy_score
 from torch import Tensor, nn
-from torchmetrics.classification import BinaryF1Score
+from torchmetrics.classification import BinaryAUROC, BinaryF1Score
 
 import lossmith
 from lossmith import TracedLoss, trace
@@ -209,6 +209,28 @@ def test_classes_that_are_masked_out_have_no_gradient(link: float, generator: to
     assert gradient.isfinite().all()
     assert (gradient[:, 2] == 0).all()
     assert gradient.abs().sum() > 0
+
+
+@pytest.mark.parametrize("link", [0.0, 0.5, 1.0])
+def test_a_score_of_infinity_has_a_finite_gradient(link: float, generator: torch.Generator) -> None:
+    outputs, targets = torch.randn(8, 4, generator=generator), torch.arange(8) % 4
+    outputs[1, 1] = outputs[2, 0] = torch.inf  # a row that is right, and one that is not
+    outputs.requires_grad_()
+    value = trace(accuracy, link=link)(outputs, targets)
+    value.backward()
+    assert value.isfinite()
+    assert outputs.grad is not None
+    assert outputs.grad.isfinite().all()
+    assert (outputs.grad[3:] != 0).any(-1).all()
+
+
+def test_a_first_set_of_ties_does_not_hide_the_decisions(generator: torch.Generator) -> None:
+    """As of a model whose last layer starts at zero."""
+    targets = torch.arange(12) % 2
+    outputs = torch.randn(12, generator=generator)
+    loss, expected = trace(BinaryAUROC()), gradient_of(trace(BinaryAUROC()), outputs, targets)
+    assert gradient_of(loss, torch.zeros(12), targets).isfinite().all()  # a warning would be an error
+    torch.testing.assert_close(gradient_of(loss, outputs, targets), expected)
 
 
 def test_code_that_writes_to_its_arguments_writes_to_copies(generator: torch.Generator) -> None:

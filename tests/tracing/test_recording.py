@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torchmetrics.functional.classification import binary_auroc
 
+from lossmith.tracing.reading import Reading
 from lossmith.tracing.recording import run
 from tests.tracing.unmodified import LIBRARIES, OWN, Case
 
@@ -43,7 +44,7 @@ def test_escapes_are_named_with_their_line() -> None:
     def sum_in_numpy(outputs: Tensor, targets: Tensor) -> float:
         return float(np.sum(outputs.detach().numpy() * targets.numpy()))
 
-    _, trace = run(sum_in_numpy, torch.randn(4), torch.ones(4), reads_order=False)
+    _, trace = run(sum_in_numpy, torch.randn(4), torch.ones(4), reading=Reading.NOTHING)
     (escape,) = trace.escapes
     assert escape.startswith("numpy at ")
     assert escape.endswith(f"test_recording.py:{sum_in_numpy.__code__.co_firstlineno + 1}")

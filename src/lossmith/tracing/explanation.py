@@ -92,7 +92,7 @@ def explain(subject: Subject, plan: Plan, temperature: float, link: float) -> Ex
     if not plan.black_box:
         find(plan, replace(subject, fn=counted), temperature, torch.Generator().manual_seed(0))
     seconds = time.perf_counter() - start
-    _, trace = subject.run()
+    _, trace = replace(subject, reading=plan.reading).run()
     decisions = tuple(
         ExplainedDecision(
             operation=" and ".join(dict.fromkeys(plan.places[number][0] for number in group.numbers)),

@@ -23,6 +23,7 @@ from lossmith.tracing.all_pairs import all_pairs_loss
 from lossmith.tracing.decisions import Choice, Decision, Order
 from lossmith.tracing.lanes import Diverged, Fork, Lanes, Unsupported
 from lossmith.tracing.links import choice_loss, margin_loss
+from lossmith.tracing.reading import Reading
 from lossmith.tracing.recording import MetricFunction, Trace, run
 from lossmith.tracing.sorted_lanes import SortedFork, SwapGains
 
@@ -41,12 +42,12 @@ class Subject:
     """1 if a higher value is better, else -1."""
     returns_float: bool = False
     """The code ends with ``return float(...)``."""
-    reads_order: bool = True
-    """Scores that leave torch are taken for an order."""
+    reading: Reading = Reading.WINNERS
+    """What scores that leave torch are taken for."""
 
     def run(self, **options: Any) -> tuple[Any, Trace]:
         """See :func:`~lossmith.tracing.recording.run`."""
-        options |= {"returns_float": self.returns_float, "reads_order": self.reads_order}
+        options |= {"returns_float": self.returns_float, "reading": self.reading}
         return run(self.fn, self.outputs, self.targets, **options)
 
     def goodness(self, value: Any) -> Tensor:

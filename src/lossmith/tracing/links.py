@@ -39,8 +39,9 @@ def choice_loss(scores: Tensor, gains: Tensor, *, beta: float) -> Tensor:
     that a draw from the softmax keeps.
     """
     gains = gains.movedim(0, -1)
-    # an alternative that is masked out by -inf has a chance of 0; the smallest number has it too, and a finite gradient
-    scores = scores.clamp(min=torch.finfo(scores.dtype).min)
+    # an alternative that is masked out by -inf has a chance of 0; a very small number has it too, and a finite gradient
+    limit = torch.finfo(scores.dtype).max / 4
+    scores = scores.clamp(-limit, limit)
     worst, best = gains.amin(-1, keepdim=True), gains.amax(-1, keepdim=True)
     worth = best - worst
     share = ((gains - worst) / worth).where(worth > 0, 1.0)

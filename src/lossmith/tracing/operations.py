@@ -87,7 +87,17 @@ def out_of_place(name: str) -> Any:
         return assigned
     if name in ("fill_", "zero_", "copy_"):
         return filled
-    return getattr(Tensor, f"__{plain_name(name)}__" if name.startswith("__") else plain_name(name))
+    plain = f"__{plain_name(name)}__" if name.startswith("__") else plain_name(name)
+    found = getattr(Tensor, plain, None)
+    if found is not None:
+        return found
+
+    def changed(tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
+        return getattr(tensor.clone(), name)(*args, **kwargs)
+
+    # torch has it in place only, as fill_diagonal_
+    changed.__name__ = plain
+    return changed
 
 
 def assigned(tensor: Tensor, index: Any, value: Any) -> Tensor:

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import Enum
 from typing import Any
 
 import torch
@@ -18,9 +19,20 @@ from lossmith.tracing.decisions import Choice, Decision, Order, Threshold
 from lossmith.tracing.operations import COMPARISONS
 from lossmith.tracing.scores import Score, as_score
 
+
+class Reading(Enum):
+    """What scores that leave torch for NumPy are taken for; which it is shows when their decisions are replayed."""
+
+    WINNERS = "the largest score of each row"
+    ROWS = "the order of each row"
+    COLUMNS = "the order of all rows, in each column"
+    NOTHING = "numbers"
+
+
 Finish = Callable[[Tensor], Any]
 """Outcome -> what the code sees as the result of the operation. The outcome may be lanes."""
 
+LEAVING = "numpy"
 # logits of thresholds at or beyond 0 and 1, which no probability crosses
 MAX_LOGIT = 15.0
 
@@ -198,15 +210,32 @@ def _read_unique(func: Any, name: str, args: Any, kwargs: Any) -> tuple[Decision
     return Order(name, -score.flatten(), order, num_seen=len(order)), finish
 
 
-def read_as_order(score: Tensor) -> tuple[Decision, Finish]:
+def read_leaving(score: Score, reading: Reading) -> tuple[Decision, Finish]:
     """Scores that leave torch for code that only looks at their order, as AUC does: they may change places."""
-    order = score.detach().argsort(0, descending=True).movedim(0, -1)
-    sorted_scores = score.detach().movedim(0, -1).gather(-1, order)
+    is_table = score.dim() == 2
+    if is_table and reading is Reading.WINNERS:
+        return _read_winners(score)
+    dim = 1 if is_table and reading is Reading.ROWS else 0
+    comparisons = (score if score.origin is None else score.origin.logits()).movedim(dim, -1)
+    order = score.detach().argsort(dim, descending=True).movedim(dim, -1)
+    sorted_scores = score.detach().movedim(dim, -1).gather(-1, order)
 
     def finish(outcome: Tensor) -> Any:
-        return torch.empty_like(sorted_scores).scatter(-1, outcome, sorted_scores).movedim(-1, 0)
+        return torch.empty_like(sorted_scores).scatter(-1, outcome, sorted_scores).movedim(-1, dim)
 
-    return Order("numpy", score.movedim(0, -1), order, num_seen=score.shape[0]), finish
+    return Order(LEAVING, comparisons, order, num_seen=score.shape[dim]), finish
+
+
+def _read_winners(score: Score) -> tuple[Decision, Finish]:
+    comparisons = score if score.origin is None else score.origin.rows()
+    scores, winner = score.detach(), score.detach().argmax(1)
+
+    def finish(outcome: Tensor) -> Any:
+        """The winner and another alternative in each other's place."""
+        places = torch.stack((winner, outcome), 1)
+        return scores.scatter(1, places, scores.gather(1, places.flip(1)))
+
+    return Choice(LEAVING, comparisons, winner), finish
 
 
 _READERS: dict[str, Callable[[Any, str, Any, Any], tuple[Decision, Finish] | None]] = {

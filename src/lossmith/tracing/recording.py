@@ -34,7 +34,7 @@ from lossmith.tracing.arguments import leaves, map_leaves
 from lossmith.tracing.decisions import Decision, Threshold
 from lossmith.tracing.lanes import Lanes, Returned, propagate
 from lossmith.tracing.operations import ABOUT_THE_TENSOR, COMPARISONS, RANDOM, is_in_place, out_of_place, plain_name
-from lossmith.tracing.reading import Finish, count_boundaries, insertion, read_as_order, read_decision
+from lossmith.tracing.reading import Finish, Reading, count_boundaries, insertion, read_decision, read_leaving
 from lossmith.tracing.scores import Origin, Score, as_score, origin_of
 from lossmith.tracing.sorted_lanes import SortedIndex, SortedLanes, propagate_sorted
 
@@ -62,11 +62,11 @@ def run(
     override: Override | None = None,
     only: Collection[int] | None = None,
     returns_float: bool = False,
-    reads_order: bool = True,
+    reading: Reading = Reading.WINNERS,
     wants_sources: bool = False,
 ) -> tuple[Any, Trace]:
     """The value of the metric, as it comes, and the trace of its run. See :class:`Trace` for the options."""
-    trace = Trace(override, only, returns_float, reads_order, wants_sources)
+    trace = Trace(override, only, returns_float, reading, wants_sources)
     try:
         # copies, because code that writes to its arguments must not write to the model's outputs, nor see it twice
         outputs, targets = outputs.clone(), targets.clone()
@@ -86,7 +86,7 @@ class Trace(TorchFunctionMode):
         override: what the code shall see of a decision.
         only: numbers of the decisions that matter to the caller; others may be counted and not read.
         returns_float: the code ends with ``return float(...)``, which would take lanes and gradients away.
-        reads_order: take scores that leave torch for an order, see :func:`~lossmith.tracing.reading.read_as_order`.
+        reading: what scores that leave torch are taken for, see :func:`~lossmith.tracing.reading.read_leaving`.
         wants_sources: note where in the code each decision is.
     """
 
@@ -95,14 +95,14 @@ class Trace(TorchFunctionMode):
         override: Override | None,
         only: Collection[int] | None,
         returns_float: bool,
-        reads_order: bool,
+        reading: Reading,
         wants_sources: bool,
     ) -> None:
         super().__init__()
         self.override = override
         self.only = only
         self.returns_float = returns_float
-        self.reads_order = reads_order
+        self.reading = reading
         self.wants_sources = wants_sources
         self.decisions: list[Decision] = []
         self.escapes: list[str] = []
@@ -202,11 +202,11 @@ class Trace(TorchFunctionMode):
         score = args[0]
         if name == "tolist" and score.numel() <= MAX_LENGTH_OF_LIST:
             return _listed(score)
-        if name in ("numpy", "__array__") and score.dim() > 0 and self.reads_order:
-            order = self._decide(*read_as_order(score))
-            if isinstance(order, Lanes):
-                return propagate(func, (order, *args[1:]), kwargs)
-            return func(order, *args[1:], **kwargs)
+        if name in ("numpy", "__array__") and score.dim() > 0 and self.reading is not Reading.NOTHING:
+            scores = self._decide(*read_leaving(score, self.reading))
+            if isinstance(scores, Lanes):
+                return propagate(func, (scores, *args[1:]), kwargs)
+            return func(scores, *args[1:], **kwargs)
         self.escapes.append(f"{name} at {caller()}")
         return func(score.detach(), *args[1:], **kwargs)
 
