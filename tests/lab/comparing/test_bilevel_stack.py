@@ -66,6 +66,11 @@ def test_it_learns_in_its_rhythm(generator: torch.Generator, monkeypatch: pytest
     assert counts == [30, 30, 30, 40, 40, 40, 50]
 
 
+def test_the_papers_universal_sets_are_others() -> None:
+    ours, papers = (StackedBilevel(METRICS["auc"], start, 1).weights for start in ("universal", "universal_paper"))
+    assert not torch.equal(ours, papers)
+
+
 def test_the_universal_one_does_not_learn() -> None:
     stacked = StackedBilevel(METRICS["auc"], "universal", 2)
     before = stacked.weights.clone()

@@ -21,23 +21,29 @@ from lossmith.lab.comparing.stacks import StackedAdam
 from lossmith.methods.bilevel import BilevelSurrogate, jittered, universal_steps
 from lossmith.vocabulary import Metric
 
-Start = Literal["universal", "scratch", "refined"]
+Start = Literal["universal", "universal_paper", "scratch", "refined"]
 # rates of the surrogate: what starts from nothing learns faster
-SURROGATE_RATES: dict[Start, float] = {"universal": 0.0, "scratch": 3e-3, "refined": 1e-3}
+SURROGATE_RATES: dict[Start, float] = {"universal": 0.0, "universal_paper": 0.0, "scratch": 3e-3, "refined": 1e-3}
 # as bilevel_steps has them
 NUM_MODEL_STEPS, NUM_SURROGATE_STEPS, NUM_FIRST_STEPS = 3, 10, 1000
 NUM_COPIES, JITTER = 3, 1.0
 
 
 class StackedBilevel:
-    """SL-U, SL-S or SL-R. ``follow`` is called before every step of the models, and learns when it is time to."""
+    """SL-U (of our random sets, or of the paper's), SL-S or SL-R.
+
+    ``follow`` is called before every step of the models, and learns when it is time to.
+    """
 
     def __init__(self, metric: Metric, start: Start, num_runs: int, *, seed: int = 0) -> None:
         self.metric, self.start = metric, start
         self.generator = torch.Generator().manual_seed(seed)
         self.surrogate = BilevelSurrogate(Kind.BINARY, generator=self.generator)
         network = self.surrogate.network
-        first = network.weights.detach() if start == "scratch" else _universal_weights(metric.name)
+        if start == "scratch":
+            first = network.weights.detach()
+        else:
+            first = _universal_weights(metric.name, is_paper=start == "universal_paper")
         self.weights = nn.Parameter(first.expand(num_runs, -1).clone())
         self._sizes = [2, *network.row_widths, *network.set_widths, 1]
         self._lengths = [length for size, width in pairwise(self._sizes) for length in (size * width, width)]
@@ -110,12 +116,12 @@ class StackedBilevel:
 
 
 @lru_cache(maxsize=16)
-def _universal_weights(metric_name: str) -> Tensor:
+def _universal_weights(metric_name: str, *, is_paper: bool = False) -> Tensor:
     from lossmith.metrics import METRICS
 
     generator = torch.Generator().manual_seed(0)
     surrogate = BilevelSurrogate(Kind.BINARY, generator=generator)
     optimizer = torch.optim.Adam(surrogate.parameters(), lr=1e-2)
-    for _ in universal_steps(surrogate, METRICS[metric_name], optimizer, generator=generator):
+    for _ in universal_steps(surrogate, METRICS[metric_name], optimizer, generator=generator, is_paper=is_paper):
         pass
     return surrogate.network.weights.detach()

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 
 from torch import nn
 
@@ -37,10 +37,12 @@ from lossmith.lab.comparing.stack_losses import (
     misordered,
     on_stack,
 )
+from lossmith.methods.reloss import learn
+from lossmith.methods.uniloss import UniLoss
 from lossmith.metrics import METRICS
 from lossmith.metrics.counts import OfCounts
 from lossmith.tracing import trace
-from lossmith.vocabulary import Metric, StackLoss
+from lossmith.vocabulary import Loss, Metric, StackLoss
 from lossmith.weights import load, shipped
 
 
@@ -147,6 +149,19 @@ def _shipped(making: Making, variant: str) -> StackLoss | OfStack:
     if making.metric.name not in shipped():
         raise ValueError(f"no learned loss of {making.metric.name} comes with lossmith; {', '.join(shipped())} do.")
     return on_stack(load(making.metric.name))
+
+
+def _learned(making: Making, variant: str) -> StackLoss | OfStack:
+    return on_stack(_learn(making.metric))
+
+
+@lru_cache(maxsize=4)
+def _learn(metric: Metric) -> Loss:
+    return learn(metric, progress=False)
+
+
+def _uniloss(making: Making, variant: str) -> OfStack:
+    return on_stack(UniLoss(making.metric))
 
 
 def _mix(making: Making, variant: str, *, other: Make, weight: float = 1.0) -> StackLoss:
@@ -260,6 +275,7 @@ _LIST = (
     LossRecipe(
         "pairwise", "Every positive against every negative, logistic.", _pairwise, _find("pairwise"), metrics=("auc",)
     ),
+    _baseline("rank", "What is misclassified by rank: the right class behind others.", kinds=(Kind.MULTICLASS,)),
     _baseline("precision_at_recall", "Precision at a recall, as a Lagrangian.", kinds=(Kind.BINARY,)),
     _baseline("recall_at_precision", "Recall at a precision, as a Lagrangian.", kinds=(Kind.BINARY,)),
     _baseline("aucpr", "Area under the precision-recall curve, as a Lagrangian.", kinds=(Kind.BINARY,)),
@@ -272,6 +288,20 @@ _LIST = (
         BOTH,
         # that of AUC takes half a second for a batch of twenty runs
         metrics=tuple(name for name in shipped() if name != "auc"),
+    ),
+    LossRecipe(
+        "learned",
+        "A loss that is learned of the metric in seconds, on random sets.",
+        _learned,
+        'import lossmith\nloss = lossmith.learn("{metric}", progress=False)',
+    ),
+    LossRecipe(
+        "uniloss",
+        "The metric between its values at anchors (UniLoss).",
+        _uniloss,
+        'import lossmith\nloss = lossmith.UniLoss("{metric}")',
+        BOTH,
+        is_slow=True,
     ),
     LossRecipe(
         "traced",
@@ -401,6 +431,15 @@ _LIST = (
         _bilevel_lines(
             "for _ in universal_steps(surrogate, metric, surrogate_optimizer, generator=generator): pass\n"
             "loss = surrogate"
+        ),
+    ),
+    LossRecipe(
+        "sl_u_paper",
+        "A network that learned the metric on random sets of the paper's, all near chance (SL-U).",
+        partial(_bilevel, start="universal_paper"),
+        _bilevel_lines(
+            "for _ in universal_steps(surrogate, metric, surrogate_optimizer, generator=generator, is_paper=True):\n"
+            "    pass\nloss = surrogate"
         ),
     ),
     LossRecipe(

@@ -1,17 +1,19 @@
 """The tables and the figure of *Learning Surrogate Losses* (Grabocka, Scholz and Schmidt-Thieme 2019) on five tables.
 
 The paper's network, batches (half positives, 100 rows) and split (80 % to train; of it an eighth to validate), at a
-scale for one core: 400 steps of the model at two learning rates (1,600 beside opponents), where the paper takes 300,000
-iterations at 1e-5. Five of the paper's nine tables are here, CC-Fraud as a sample of which 8 % are fraud.
+scale for one core: 400 steps of the model at two learning rates (1,000 or 1,600 beside opponents), where the paper
+takes 300,000 iterations at 1e-5. Five of its nine tables are here, CC-Fraud as a sample of which 8 % are fraud.
 
-All values are losses as in the paper: ``1 - x``, but for the equal error rate and the misclassification rate.
+All values are losses as in the paper: ``1 - x``, but for the equal error rate and the misclassification rate. What the
+paper calls JAC is not the Jaccard index: see :data:`PAPER_TABLE3`.
 
 >>> [unit.name for unit in TABLE2.units("smoke")]
-['phoneme-auc-sl_u', 'phoneme-auc-sl_r', 'phoneme-auc-sl_s']
+['phoneme-auc-sl_u', 'phoneme-auc-sl_r', 'phoneme-auc-sl_s', 'phoneme-auc-sl_u_paper']
 """
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -24,6 +26,8 @@ from lossmith.metrics import METRICS
 TABLES = ("a9a", "ccfraud_sample", "covtype_binary", "ijcnn1", "skin")
 MEASURES = ("auc", "eer", "ap", "binary_error", "f1", "mcc", "jaccard")
 SURROGATES = ("sl_u", "sl_r", "sl_s")
+# SL-U as section 4.2 has it, beside ours
+UNIVERSAL_OF_PAPER = "sl_u_paper"
 # table 2 of the paper: ranks of SL-U, SL-R and SL-S, averaged over its nine tables
 PAPER_RANKS = {
     "auc": (1.78, 2.22, 1.89),
@@ -37,10 +41,46 @@ PAPER_RANKS = {
 # table 3: opponents by measure, and the share of tables on which SL-R won against the best of them, ties half
 OPPONENTS = {"binary_error": ("ce",), "auc": ("pairwise", "aucpr"), "jaccard": ("lovasz",), "f1": ("cost_sensitive",)}
 PAPER_WINS = {"binary_error": 5.5 / 9, "auc": 8 / 9, "jaccard": 5.5 / 9, "f1": 6 / 9}
-# without tuning, as the paper ran them: one constant learning rate, judged after the last step
-UNTUNED_RATE = 1e-3
-# the paper trains its opponents until they have converged; 400 steps are too few for that
+# tuned as we are: 400 steps are too few for opponents to converge
 OPPONENT_RUN = {"num_steps": 1600, "num_seeds": 3}
+# The paper's own figures (its table 3), on the tables that are the same here; its CC-Fraud is another sample. Its JAC
+# is called "jaccard" here, but must be what scikit-learn's former ``jaccard_similarity_score`` gave for yes-or-no
+# labels: accuracy. All its JAC losses are its MCR losses within noise (SL-R on A9A: .1512 and .1502), while its F1 loss
+# of .3134 there makes the loss of the Jaccard index .477.
+PAPER_TABLE3: dict[str, dict[str, dict[str, float]]] = {
+    "binary_error": {
+        "a9a": {"ce": 0.1520, "sl_r": 0.1502},
+        "covtype_binary": {"ce": 0.2149, "sl_r": 0.2198},
+        "ijcnn1": {"ce": 0.0364, "sl_r": 0.0161},
+        "skin": {"ce": 0.0482, "sl_r": 0.0073},
+    },
+    "auc": {
+        "a9a": {"pairwise": 0.1019, "aucpr": 0.1028, "sl_r": 0.0983},
+        "covtype_binary": {"pairwise": 0.1786, "aucpr": 0.1504, "sl_r": 0.1463},
+        "ijcnn1": {"pairwise": 0.0168, "aucpr": 0.0258, "sl_r": 0.0030},
+        "skin": {"pairwise": 0.0364, "aucpr": 0.0473, "sl_r": 0.0006},
+    },
+    "jaccard": {
+        "a9a": {"lovasz": 0.1539, "sl_r": 0.1512},
+        "covtype_binary": {"lovasz": 0.2594, "sl_r": 0.2192},
+        "ijcnn1": {"lovasz": 0.0322, "sl_r": 0.0152},
+        "skin": {"lovasz": 0.0432, "sl_r": 0.0115},
+    },
+    "f1": {
+        "a9a": {"cost_sensitive": 0.3177, "sl_r": 0.3134},
+        "covtype_binary": {"cost_sensitive": 0.2305, "sl_r": 0.2102},
+        "ijcnn1": {"cost_sensitive": 0.1959, "sl_r": 0.0806},
+        # Skin's positives are the other class there
+    },
+}
+# What the paper calls JAC, by the metric that it is.
+METRICS_OF = {"binary_error": ("binary_error",), "auc": ("auc",), "jaccard": ("jaccard", "binary_error"), "f1": ("f1",)}
+# As the paper ran its opponents, as far as its figures tell (``surrogate-opponents``): plain gradient descent, of which
+# 1e-4 times 1,000,000 steps is 0.1 times 1,000, on columns from 0 to 1. No choice was made by these seeds.
+PAPER_PROTOCOL = {"num_steps": 1000, "num_seeds": 3, "first_seed": 60_000, "scaling": "range"}
+DESCENT = {"optimizer": "descent", "rates": (0.1,), "is_cosine": False}
+# SL-R as in ``surrogate-pace``: one rate on either side
+FAST = {"rates": (1e-2,)}
 # where two losses are so close, it is a tie (the paper rounds to it)
 TIE = 5e-5
 
@@ -90,7 +130,7 @@ def _ablation_units(scale: str) -> list[Unit]:
         _run(scale, dataset=table, recipe=recipe, metrics=(measure,)).unit(f"{table}-{measure}-{recipe}")
         for table in _tables(scale)
         for measure in _measures(scale)
-        for recipe in SURROGATES
+        for recipe in (*SURROGATES, UNIVERSAL_OF_PAPER)
     ]
 
 
@@ -99,18 +139,32 @@ def _judge_ablation(scale: str, results: Mapping[str, Result]) -> Verdict:
     for measure in _measures(scale):
         losses = {
             recipe: [loss_of(results[f"{table}-{measure}-{recipe}"], measure) for table in _tables(scale)]
-            for recipe in SURROGATES
+            for recipe in (*SURROGATES, UNIVERSAL_OF_PAPER)
         }
-        ranks = mean_ranks({recipe: [-loss for loss in values] for recipe, values in losses.items()})
-        paper = " ".join(f"{rank:.2f}" for rank in PAPER_RANKS[measure])
-        ours = " ".join(f"{ranks[recipe]:.2f}" for recipe in SURROGATES)
         for number, table in enumerate(_tables(scale)):
-            rows.append((measure, table, *(f"{losses[recipe][number]:.4f}" for recipe in SURROGATES), "", ""))
-        rows.append((measure, "ranks", "", "", "", ours, paper))
-        if scale == "cpu" and measure != "auc":
-            learned = min(ranks["sl_r"], ranks["sl_s"])
-            bars.append(Bar(f"{measure}: SL-U behind a surrogate of the data, in ranks", ranks["sl_u"] - learned, 0.0))
-    return Verdict(("measure", "table", "SL-U", "SL-R", "SL-S", "ranks U R S", "paper's ranks"), rows, bars)
+            rows.append((measure, table, *(f"{values[number]:.4f}" for values in losses.values()), "", "", ""))
+        cells = []
+        for universal, whose in (("sl_u", ""), (UNIVERSAL_OF_PAPER, " of the paper's sets")):
+            order = (universal, "sl_r", "sl_s")
+            ranks = mean_ranks({recipe: [-loss for loss in losses[recipe]] for recipe in order})
+            cells.append(" ".join(f"{ranks[recipe]:.2f}" for recipe in order))
+            if scale == "cpu" and measure != "auc":
+                behind = ranks[universal] - min(ranks["sl_r"], ranks["sl_s"])
+                bars.append(Bar(f"{measure}: SL-U{whose} behind a surrogate of the data, in ranks", behind, 0.0))
+        paper = " ".join(f"{rank:.2f}" for rank in PAPER_RANKS[measure])
+        rows.append((measure, "ranks", "", "", "", "", *cells, paper))
+    columns = (
+        "measure",
+        "table",
+        "SL-U",
+        "SL-R",
+        "SL-S",
+        "SL-U, the paper's sets",
+        "ranks U R S",
+        "with the paper's sets",
+        "paper's ranks",
+    )
+    return Verdict(columns, rows, bars)
 
 
 TABLE2 = Experiment(
@@ -128,51 +182,148 @@ TABLE2 = Experiment(
 def _opponent_units(scale: str) -> list[Unit]:
     units = []
     for table in _tables(scale):
-        for measure in OPPONENTS if scale == "cpu" else ("auc",):
-            make = partial(_run, scale, dataset=table, metrics=(measure,), **OPPONENT_RUN)
-            units.append(make(recipe="sl_r").unit(f"{table}-{measure}-sl_r"))
-            for recipe in OPPONENTS[measure]:
-                units.append(make(recipe=recipe).unit(f"{table}-{measure}-{recipe}"))
-                untuned = make(recipe=recipe, rates=(UNTUNED_RATE,), is_cosine=False, num_checkpoints=1)
-                units.append(untuned.unit(f"{table}-{measure}-{recipe}-untuned"))
+        for measure in _opposed(scale):
+            make = partial(_run, scale, dataset=table)
+            paper = partial(make, metrics=METRICS_OF[measure], **PAPER_PROTOCOL)
+            tuned = partial(make, metrics=(measure,), **OPPONENT_RUN)
+            for recipe in ("sl_r", *OPPONENTS[measure]):
+                change = FAST if recipe == "sl_r" else DESCENT
+                units.append(paper(recipe=recipe, **change).unit(f"{table}-{measure}-{recipe}-paper"))
+                units.append(tuned(recipe=recipe).unit(f"{table}-{measure}-{recipe}"))
     return units
+
+
+def _opposed(scale: str) -> Sequence[str]:
+    return list(OPPONENTS) if scale == "cpu" else ("auc",)
 
 
 def _judge_opponents(scale: str, results: Mapping[str, Result]) -> Verdict:
     rows, bars = [], []
-    for measure in OPPONENTS if scale == "cpu" else ("auc",):
-        wins = {"untuned": 0.0, "tuned": 0.0}
+    for measure in _opposed(scale):
+        wins = {"-paper": 0.0, "": 0.0}
         for table in _tables(scale):
-            ours = loss_of(results[f"{table}-{measure}-sl_r"], measure)
-            cells = []
-            for protocol, suffix in (("untuned", "-untuned"), ("tuned", "")):
+            cells: list[str] = []
+            for protocol in wins:
                 losses = {
-                    recipe: loss_of(results[f"{table}-{measure}-{recipe}{suffix}"], measure)
-                    for recipe in OPPONENTS[measure]
+                    recipe: loss_of(results[f"{table}-{measure}-{recipe}{protocol}"], measure)
+                    for recipe in ("sl_r", *OPPONENTS[measure])
                 }
-                best = min(losses, key=lambda name: losses[name])
-                wins[protocol] += 0.5 if abs(ours - losses[best]) < TIE else float(ours < losses[best])
-                cells.append(f"{best} {losses[best]:.4f}")
-            rows.append((measure, table, f"{ours:.4f}", *cells))
+                wins[protocol] += _win(losses)
+                cells += _cells(losses)
+            rows.append((measure, table, *cells))
         num = len(_tables(scale))
-        rows.append((measure, "wins of SL-R", "", *(f"{wins[name]:g} of {num}" for name in ("untuned", "tuned"))))
+        rows.append((measure, "wins of SL-R", f"{wins['-paper']:g} of {num}", "", f"{wins['']:g} of {num}", ""))
         if scale == "cpu":
-            bars.append(Bar(f"{measure}: share of wins, opponents untuned", wins["untuned"] / num, PAPER_WINS[measure]))
-    return Verdict(("measure", "table", "SL-R", "best opponent, untuned", "best opponent, tuned"), rows, bars)
+            share = wins["-paper"] / num
+            bars.append(Bar(f"{measure}: share of wins, the paper's protocol", share, PAPER_WINS[measure]))
+    if "jaccard" in _opposed(scale):
+        rows += _rows_of_accuracy(scale, results)
+    columns = (
+        "measure",
+        "table",
+        "SL-R, the paper's protocol",
+        "best opponent there",
+        "SL-R, ours",
+        "best opponent, tuned",
+    )
+    return Verdict(columns, rows, bars)
+
+
+def _rows_of_accuracy(scale: str, results: Mapping[str, Result]) -> list[tuple[str, ...]]:
+    """What the paper calls JAC: Lovász and the surrogate of accuracy, both by accuracy."""
+    rows, wins = [], 0.0
+    for table in _tables(scale):
+        losses = {
+            "sl_r": loss_of(results[f"{table}-binary_error-sl_r-paper"], "binary_error"),
+            "lovasz": loss_of(results[f"{table}-jaccard-lovasz-paper"], "binary_error"),
+        }
+        wins += _win(losses)
+        rows.append(("the paper's JAC", table, *_cells(losses), "", ""))
+    return [*rows, ("the paper's JAC", "wins of SL-R", f"{wins:g} of {len(_tables(scale))}", "", "", "")]
+
+
+def _win(losses: Mapping[str, float]) -> float:
+    best = min(loss for recipe, loss in losses.items() if recipe != "sl_r")
+    return 0.5 if abs(losses["sl_r"] - best) < TIE else float(losses["sl_r"] < best)
+
+
+def _cells(losses: Mapping[str, float]) -> tuple[str, str]:
+    best = min((recipe for recipe in losses if recipe != "sl_r"), key=lambda name: losses[name])
+    return f"{losses['sl_r']:.4f}", f"{best} {losses[best]:.4f}"
 
 
 TABLE3 = Experiment(
     "surrogate-table3",
     "The refined surrogate against hand-made losses, these as the paper ran them and tuned as we are (table 3).",
-    {"smoke": "one table, AUC, seconds", "cpu": "5 tables, 4 measures, 3 seeds, 1,600 steps; 40 minutes"},
+    {
+        "smoke": "one table, AUC, seconds",
+        "cpu": "5 tables, 4 measures, 3 seeds, 1,000 steps by the paper's protocol and 1,600 by ours; 20 minutes",
+    },
     _opponent_units,
     _judge_opponents,
-    "The paper's share of wins is not there. Trained for 400 steps and two seeds, in an earlier run that is not "
-    "kept, SL-R met two of these four bars; four times as long, it meets none: the opponents gain more by the "
-    "time than it does. On IJCNN1 and Skin the paper's opponents end far above what the same losses reach here "
-    "untuned (cross-entropy on IJCNN1: 0.0364 there), on A9A and CovType by accuracy they do not; splits and "
-    "schedules differ, and why that is so was not looked into. Where opponents are tuned as hard as SL-R, they "
-    "are ahead on most tables.",
+    "NOTES3",
+)
+
+
+# ------------------------------------------------------------------------ table 3: how its opponents were trained
+
+# ways to read "1M iterations with a learning rate of 1e-4": columns and optimizer
+READINGS: dict[str, dict[str, object]] = {
+    "adam": {"rates": (1e-3,), "is_cosine": False, "num_checkpoints": 1, **OPPONENT_RUN},
+    "descent": {**PAPER_PROTOCOL, **DESCENT, "scaling": "standard"},
+    "descent, 0 to 1": {**PAPER_PROTOCOL, **DESCENT},
+}
+
+
+def _figures(scale: str) -> list[tuple[str, str, str]]:
+    """Measure, table and loss of every figure of the paper that we can set ours beside."""
+    if scale == "smoke":
+        return [("auc", "phoneme", "pairwise")]
+    return [
+        (measure, table, recipe)
+        for measure, of_table in PAPER_TABLE3.items()
+        for table, of_recipe in of_table.items()
+        for recipe in of_recipe
+        if recipe != "sl_r"
+    ]
+
+
+def _reading_units(scale: str) -> list[Unit]:
+    return [
+        _run(scale, dataset=table, recipe=recipe, metrics=METRICS_OF[measure], **change).unit(
+            f"{table}-{measure}-{recipe}-{reading.replace(', ', '-').replace(' ', '_')}"
+        )
+        for reading, change in READINGS.items()
+        for measure, table, recipe in _figures(scale)
+    ]
+
+
+def _judge_readings(scale: str, results: Mapping[str, Result]) -> Verdict:
+    """Nothing here is to be reached: that reading is chosen whose opponents are closest to the paper's."""
+    rows = []
+    distances: dict[str, list[float]] = {reading: [] for reading in READINGS}
+    for measure, table, recipe in _figures(scale):
+        paper = PAPER_TABLE3.get(measure, {}).get(table, {}).get(recipe)
+        losses = []
+        for reading in READINGS:
+            name = f"{table}-{measure}-{recipe}-{reading.replace(', ', '-').replace(' ', '_')}"
+            losses.append(loss_of(results[name], METRICS_OF[measure][-1]))
+            if paper is not None:
+                distances[reading].append(abs(math.log(max(losses[-1], TIE) / paper)))
+        what = "the paper's JAC" if measure == "jaccard" else measure
+        rows.append((what, table, recipe, f"{paper:.4f}" if paper else "", *(f"{loss:.4f}" for loss in losses)))
+    medians = [f"{statistics.median(values):.2f}" if values else "" for values in distances.values()]
+    rows.append(("median of the ratio's logarithm", "", "", "", *medians))
+    return Verdict(("measure", "table", "loss", "paper", *READINGS), rows, [])
+
+
+OPPONENTS_READ = Experiment(
+    "surrogate-opponents",
+    "How the opponents of table 3 were trained: readings of section 4.3, beside the paper's figures.",
+    {"smoke": "one table, one loss, seconds", "cpu": "4 tables, 5 losses, 3 seeds, 3 readings; 6 minutes"},
+    _reading_units,
+    _judge_readings,
+    "NOTESO",
 )
 
 
