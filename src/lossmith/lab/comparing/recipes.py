@@ -180,8 +180,8 @@ def _smooth_ap(making: Making, variant: str, *, is_standardised: bool = False) -
     return SmoothAp(is_standardised=is_standardised)
 
 
-def _bilevel(making: Making, variant: str, *, start: Start) -> StackLoss:
-    return StackedBilevel(making.metric, start, making.num_runs)
+def _bilevel(making: Making, variant: str, *, start: Start, num_first_steps: int | None = None) -> StackLoss:
+    return StackedBilevel(making.metric, start, making.num_runs, num_first_steps=num_first_steps)
 
 
 def _pairwise(making: Making, variant: str) -> StackLoss:
@@ -443,6 +443,18 @@ _LIST = (
         ),
     ),
     LossRecipe(
+        "sl_u_raw",
+        "The same with that network's own gradient, as the paper has it.",
+        partial(_bilevel, start="universal_raw"),
+        _bilevel_lines(
+            "for _ in universal_steps(surrogate, metric, surrogate_optimizer, generator=generator, is_paper=True):\n"
+            "    pass\nloss = surrogate"
+        ).replace(
+            'BilevelSurrogate("binary", ',
+            'BilevelSurrogate(\n    "binary", is_normalised=False, is_monotone=False, score_penalty=0.0, ',
+        ),
+    ),
+    LossRecipe(
         "sl_s",
         "A network that learns the metric while it trains the model, from scratch (SL-S).",
         partial(_bilevel, start="scratch"),
@@ -455,6 +467,21 @@ _LIST = (
         _bilevel_lines(
             "for _ in universal_steps(surrogate, metric, surrogate_optimizer, generator=generator): pass\n"
             + BILEVEL_STEPS
+        ),
+    ),
+    LossRecipe(
+        "sl_s_at_once",
+        "SL-S without steps of its own before the model's first, as the paper has it.",
+        partial(_bilevel, start="scratch", num_first_steps=0),
+        _bilevel_lines(BILEVEL_STEPS.replace("generator=generator", "generator=generator, num_first_steps=0")),
+    ),
+    LossRecipe(
+        "sl_r_at_once",
+        "SL-R without steps of its own before the model's first, as the paper has it.",
+        partial(_bilevel, start="refined", num_first_steps=0),
+        _bilevel_lines(
+            "for _ in universal_steps(surrogate, metric, surrogate_optimizer, generator=generator): pass\n"
+            + BILEVEL_STEPS.replace("generator=generator", "generator=generator, num_first_steps=0")
         ),
     ),
     LossRecipe(

@@ -8,7 +8,7 @@ All values are losses as in the paper: ``1 - x``, but for the equal error rate a
 paper calls JAC is not the Jaccard index: see :data:`PAPER_TABLE3`.
 
 >>> [unit.name for unit in TABLE2.units("smoke")]
-['phoneme-auc-sl_u', 'phoneme-auc-sl_r', 'phoneme-auc-sl_s', 'phoneme-auc-sl_u_paper']
+['phoneme-auc-sl_u', 'phoneme-auc-sl_r', 'phoneme-auc-sl_s']
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ from lossmith.metrics import METRICS
 TABLES = ("a9a", "ccfraud_sample", "covtype_binary", "ijcnn1", "skin")
 MEASURES = ("auc", "eer", "ap", "binary_error", "f1", "mcc", "jaccard")
 SURROGATES = ("sl_u", "sl_r", "sl_s")
-# SL-U as section 4.2 has it, beside ours
-UNIVERSAL_OF_PAPER = "sl_u_paper"
+# SL-U on the random sets of section 4.2, and with the network's own gradient, too; where ours is not behind
+UNIVERSAL_OF_PAPER = ("sl_u_paper", "sl_u_raw")
+LOOKED_INTO = ("eer", "binary_error", "jaccard")
 # table 2 of the paper: ranks of SL-U, SL-R and SL-S, averaged over its nine tables
 PAPER_RANKS = {
     "auc": (1.78, 2.22, 1.89),
@@ -130,29 +131,35 @@ def _ablation_units(scale: str) -> list[Unit]:
         _run(scale, dataset=table, recipe=recipe, metrics=(measure,)).unit(f"{table}-{measure}-{recipe}")
         for table in _tables(scale)
         for measure in _measures(scale)
-        for recipe in (*SURROGATES, UNIVERSAL_OF_PAPER)
+        for recipe in (*SURROGATES, *(UNIVERSAL_OF_PAPER if measure in LOOKED_INTO else ()))
     ]
 
 
 def _judge_ablation(scale: str, results: Mapping[str, Result]) -> Verdict:
     rows, bars = [], []
     for measure in _measures(scale):
+        others = UNIVERSAL_OF_PAPER if measure in LOOKED_INTO else ()
         losses = {
             recipe: [loss_of(results[f"{table}-{measure}-{recipe}"], measure) for table in _tables(scale)]
-            for recipe in (*SURROGATES, UNIVERSAL_OF_PAPER)
+            for recipe in (*SURROGATES, *others)
         }
+        blank = [""] * (len(UNIVERSAL_OF_PAPER) - len(others))
         for number, table in enumerate(_tables(scale)):
-            rows.append((measure, table, *(f"{values[number]:.4f}" for values in losses.values()), "", "", ""))
-        cells = []
-        for universal, whose in (("sl_u", ""), (UNIVERSAL_OF_PAPER, " of the paper's sets")):
-            order = (universal, "sl_r", "sl_s")
-            ranks = mean_ranks({recipe: [-loss for loss in losses[recipe]] for recipe in order})
-            cells.append(" ".join(f"{ranks[recipe]:.2f}" for recipe in order))
-            if scale == "cpu" and measure != "auc":
-                behind = ranks[universal] - min(ranks["sl_r"], ranks["sl_s"])
-                bars.append(Bar(f"{measure}: SL-U{whose} behind a surrogate of the data, in ranks", behind, 0.0))
+            cells = [f"{values[number]:.4f}" for values in losses.values()]
+            rows.append((measure, table, *cells, *blank, "", ""))
+        ranks = {
+            universal: mean_ranks(
+                {recipe: [-loss for loss in losses[recipe]] for recipe in (universal, "sl_r", "sl_s")}
+            )
+            for universal in ("sl_u", *others)
+        }
+        shown = {name: " ".join(f"{rank:.2f}" for rank in of_recipe.values()) for name, of_recipe in ranks.items()}
         paper = " ".join(f"{rank:.2f}" for rank in PAPER_RANKS[measure])
-        rows.append((measure, "ranks", "", "", "", "", *cells, paper))
+        cells = [shown[name] for name in others]
+        rows.append((measure, "ranks", "", "", "", *cells, *blank, shown["sl_u"], paper))
+        if scale == "cpu" and measure != "auc":
+            behind = ranks["sl_u"]["sl_u"] - min(ranks["sl_u"][recipe] for recipe in ("sl_r", "sl_s"))
+            bars.append(Bar(f"{measure}: SL-U behind a surrogate of the data, in ranks", behind, 0.0))
     columns = (
         "measure",
         "table",
@@ -160,8 +167,8 @@ def _judge_ablation(scale: str, results: Mapping[str, Result]) -> Verdict:
         "SL-R",
         "SL-S",
         "SL-U, the paper's sets",
+        "SL-U, its sets and gradient",
         "ranks U R S",
-        "with the paper's sets",
         "paper's ranks",
     )
     return Verdict(columns, rows, bars)
@@ -199,9 +206,10 @@ def _opposed(scale: str) -> Sequence[str]:
 
 def _judge_opponents(scale: str, results: Mapping[str, Result]) -> Verdict:
     rows, bars = [], []
+    tables = _tables(scale)
     for measure in _opposed(scale):
         wins = {"-paper": 0.0, "": 0.0}
-        for table in _tables(scale):
+        for table in tables:
             cells: list[str] = []
             for protocol in wins:
                 losses = {
@@ -209,47 +217,66 @@ def _judge_opponents(scale: str, results: Mapping[str, Result]) -> Verdict:
                     for recipe in ("sl_r", *OPPONENTS[measure])
                 }
                 wins[protocol] += _win(losses)
-                cells += _cells(losses)
-            rows.append((measure, table, *cells))
-        num = len(_tables(scale))
-        rows.append((measure, "wins of SL-R", f"{wins['-paper']:g} of {num}", "", f"{wins['']:g} of {num}", ""))
+                cells += [f"{losses['sl_r']:.4f}", _best(losses)]
+            # what is printed for JAC is accuracy, and stands below
+            printed = {} if measure == "jaccard" else _printed(measure, table)
+            rows.append((measure, table, *cells[:2], _best(printed), *cells[2:]))
+        counts = [f"{count:g} of {len(tables)}" for count in wins.values()]
+        rows.append((measure, "wins of SL-R", counts[0], "", "", counts[1], ""))
         if scale == "cpu":
-            share = wins["-paper"] / num
+            share = wins["-paper"] / len(tables)
             bars.append(Bar(f"{measure}: share of wins, the paper's protocol", share, PAPER_WINS[measure]))
-    if "jaccard" in _opposed(scale):
-        rows += _rows_of_accuracy(scale, results)
+    if scale == "cpu":
+        rows += _rows_of_accuracy(tables, results)
+        for measure, of_table in PAPER_TABLE3.items():
+            own = {table: _by_paper(table, measure, "sl_r", results) for table in of_table}
+            share = statistics.mean(_win({**_printed(measure, table), "sl_r": loss}) for table, loss in own.items())
+            what = "the paper's JAC" if measure == "jaccard" else measure
+            bars.append(Bar(f"{what}: share of wins, opponents' printed figures", share, PAPER_WINS[measure]))
     columns = (
         "measure",
         "table",
         "SL-R, the paper's protocol",
         "best opponent there",
+        "best opponent, as printed",
         "SL-R, ours",
         "best opponent, tuned",
     )
     return Verdict(columns, rows, bars)
 
 
-def _rows_of_accuracy(scale: str, results: Mapping[str, Result]) -> list[tuple[str, ...]]:
+def _rows_of_accuracy(tables: Sequence[str], results: Mapping[str, Result]) -> list[tuple[str, ...]]:
     """What the paper calls JAC: Lovász and the surrogate of accuracy, both by accuracy."""
     rows, wins = [], 0.0
-    for table in _tables(scale):
-        losses = {
-            "sl_r": loss_of(results[f"{table}-binary_error-sl_r-paper"], "binary_error"),
-            "lovasz": loss_of(results[f"{table}-jaccard-lovasz-paper"], "binary_error"),
-        }
+    for table in tables:
+        losses = {recipe: _by_paper(table, "jaccard", recipe, results) for recipe in ("sl_r", "lovasz")}
         wins += _win(losses)
-        rows.append(("the paper's JAC", table, *_cells(losses), "", ""))
-    return [*rows, ("the paper's JAC", "wins of SL-R", f"{wins:g} of {len(_tables(scale))}", "", "", "")]
+        printed = _best(_printed("jaccard", table))
+        rows.append(("the paper's JAC", table, f"{losses['sl_r']:.4f}", _best(losses), printed, "", ""))
+    return [*rows, ("the paper's JAC", "wins of SL-R", f"{wins:g} of {len(tables)}", "", "", "", "")]
+
+
+def _by_paper(table: str, measure: str, recipe: str, results: Mapping[str, Result]) -> float:
+    """The loss by the paper's protocol, and by what the paper measured: a surrogate of its JAC is one of accuracy."""
+    metric = METRICS_OF[measure][-1]
+    return loss_of(results[f"{table}-{metric if recipe == 'sl_r' else measure}-{recipe}-paper"], metric)
+
+
+def _printed(measure: str, table: str) -> dict[str, float]:
+    """Of the opponents, where the table is the same."""
+    return {name: loss for name, loss in PAPER_TABLE3[measure].get(table, {}).items() if name != "sl_r"}
+
+
+def _best(losses: Mapping[str, float]) -> str:
+    """The best opponent of those that are known."""
+    opponents = [recipe for recipe in losses if recipe != "sl_r"]
+    best = min(opponents, key=lambda name: losses[name], default=None)
+    return f"{best} {losses[best]:.4f}" if best else ""
 
 
 def _win(losses: Mapping[str, float]) -> float:
     best = min(loss for recipe, loss in losses.items() if recipe != "sl_r")
     return 0.5 if abs(losses["sl_r"] - best) < TIE else float(losses["sl_r"] < best)
-
-
-def _cells(losses: Mapping[str, float]) -> tuple[str, str]:
-    best = min((recipe for recipe in losses if recipe != "sl_r"), key=lambda name: losses[name])
-    return f"{losses['sl_r']:.4f}", f"{best} {losses[best]:.4f}"
 
 
 TABLE3 = Experiment(
@@ -261,7 +288,28 @@ TABLE3 = Experiment(
     },
     _opponent_units,
     _judge_opponents,
-    "NOTES3",
+    "By the paper's protocol, opponents descend plainly, at the learning rate and as long as the paper says, on "
+    "columns from 0 to 1 ([`surrogate-opponents`](#surrogate-opponents) has the evidence for that), and SL-R "
+    "takes as many steps at one rate; validation rows choose checkpoint and threshold on either side. SL-R wins "
+    "where such a descent has not come to its end: on CovType and IJCNN1 by every measure, there by up to half of "
+    "the error. A9A, CC-Fraud and Skin are learned to their end by anybody in that time; differences are small, "
+    "and more go against SL-R than for it. What the paper's Skin opponents suffered from, ours do not: the "
+    "printed ones end twenty-five times higher, and more. So the share of wins of three measures is not there. "
+    "Set against the figures that the paper prints for its opponents, on the tables that are the same, SL-R has "
+    "that share by all four measures; splits differ, and SL-R has 20,000 training rows and 1,000 steps.\n\n"
+    "What was tried for SL-R on other seeds, on A9A by accuracy, and is not kept: learning rates of 1e-3 and "
+    "3e-3, and batches as the data come instead of half positives. None brought it clearly past cross-entropy. "
+    "Batches as they come were better on validation rows than balanced ones, of which the accuracy is not that of "
+    "the data; the paper balances.\n\n"
+    "What the paper calls JAC is accuracy: all its JAC losses are its misclassification rates within noise, and "
+    "its own F1 on A9A (a loss of .3134) would make a Jaccard loss of .477, where it prints .1512. The rows and "
+    "the bar of `jaccard` are of the Jaccard index; those of the paper's JAC are of accuracy, Lovász beside a "
+    "surrogate of accuracy. Figures are not printed here for CC-Fraud, of which the paper has another sample, and "
+    "for F1 on Skin, where its positives are the other class.\n\n"
+    "Where opponents are tuned as hard as SL-R, the two columns on the right, they are ahead on most tables. "
+    "These columns are of other seeds and longer runs, on standardised columns. In an earlier version the paper's "
+    "opponents were Adam at 1e-3, judged after its last step: SL-R won 2, 4, 2 and 3 of five, and none of the "
+    "bars was met.",
 )
 
 
@@ -323,7 +371,16 @@ OPPONENTS_READ = Experiment(
     {"smoke": "one table, one loss, seconds", "cpu": "4 tables, 5 losses, 3 seeds, 3 readings; 6 minutes"},
     _reading_units,
     _judge_readings,
-    "NOTESO",
+    'The paper trains opponents for "1M iterations with a learning rate of 1e-4". A million steps of Adam would '
+    "come to the end that the first column nears, far below the paper's figures on IJCNN1 and Skin. As plain "
+    "gradient descent they are as far as 1,000 steps at 0.1. On columns from 0 to 1, as LIBSVM has them, that is "
+    "the closest of these readings on IJCNN1; on A9A all agree. Skin's figures none of them explains: with the "
+    "paper's network every loss is far below them within a hundred steps. JAC is by accuracy (see "
+    "`surrogate-table3`); F1 on Skin is left out, because the paper's positives there are the other class. "
+    "Checkpoints of descents are chosen on validation rows, Adam is judged at its end.\n\n"
+    "Looked at in pilots of two seeds and not kept: no batch norm, with which Skin comes near the paper's figures "
+    "and IJCNN1 does not learn at all from columns of 0 to 1; batch norm of the output, too; thresholds at 0. No "
+    "one setting fits all tables.",
 )
 
 
@@ -335,7 +392,7 @@ def _curve_units(scale: str) -> list[Unit]:
     return [
         _run(scale, dataset=table, recipe=recipe, metrics=(measure,)).unit(f"{table}-{measure}-{recipe}")
         for measure in (("auc", "ap", "binary_error", "f1") if scale == "cpu" else ("auc",))
-        for recipe in ("sl_r", "sl_s")
+        for recipe in ("sl_r", "sl_s", *(("sl_r_at_once", "sl_s_at_once") if measure in ("auc", "ap") else ()))
     ]
 
 
