@@ -15,14 +15,13 @@ from collections.abc import Mapping
 
 from lossmith.lab.comparing.records import CONTROL, REFERENCE
 from lossmith.lab.reproduce.experiment import Bar, Experiment, Result, Unit, Verdict
-from lossmith.lab.reproduce.grand_table import TABLES
+from lossmith.lab.reproduce.grand_table import FIRST_FRESH_SEED, TABLES
 from lossmith.lab.reproduce.stack_run import StackRun
 
 TRACED = "traced_mcc"
 SURROGATES = ("sl_r", "sl_s")
 RECIPES = (REFERENCE, CONTROL, TRACED, *SURROGATES)
-# no others' seeds
-FIRST_SEED, NUM_SEEDS = 70_000, 5
+NUM_SEEDS = 5
 # a surrogate that has lost its way costs tens of points
 COLLAPSE = -5.0
 
@@ -39,7 +38,7 @@ def _units(scale: str) -> list[Unit]:
             ("f1",),
             num_steps=700 if scale == "cpu" else 6,
             rates=(3e-2, 1e-1),
-            first_seed=FIRST_SEED,
+            first_seed=FIRST_FRESH_SEED,
             num_seeds=NUM_SEEDS if scale == "cpu" else 2,
         ).unit(f"{table}-{recipe}")
         for table in _tables(scale)
@@ -81,7 +80,14 @@ BILEVEL = Experiment(
     {"smoke": "one table, 6 steps, seconds", "cpu": f"8 tables, {NUM_SEEDS} seeds, 700 steps; 6 minutes"},
     _units,
     _judge,
-    "Worst seeds are in brackets: none has collapsed, which would cost tens of points. The bar for them asks for more, "
-    "that no seed lose five points to cross-entropy of the same seed, and Mammography misses it: its training batches "
-    "have six positives, and its test rows some fifty, one of which is a point of F1.",
+    "Worst seeds are in brackets: none has collapsed, which would cost tens of points. The bar for them asks for "
+    "more, that no seed lose five points to cross-entropy of the same seed, and Mammography misses it: its "
+    "training batches have six positives, and its test rows some fifty, one of which is a point of F1. On "
+    "validation rows, as many, the runs that lose most there are not behind: SL-R is ahead of cross-entropy by "
+    "1.5 points on the seed where it loses 7.7 on test rows. Cross-entropy again, with other first weights and "
+    "batches at the same two rates, loses no more than 1.4 points, so first weights are not the noise; the choice "
+    "among runs is. Where cross-entropy may choose among five rates (`tables-linear`, this table and these "
+    "seeds), its two copies are up to 6 points apart in either direction. That is a reason to expect such seeds, "
+    "not a proof that the learned surrogate is as good on this table: its mean is behind, too. Balanced or larger "
+    "batches for it were not tried here.",
 )
