@@ -33,6 +33,21 @@ def test_columns_are_standardised_by_the_training_rows() -> None:
     assert not torch.allclose(parts.test_rows[..., :2].mean(1), torch.zeros(2, 2), atol=1e-3)
 
 
+def test_columns_from_0_to_1() -> None:
+    parts = split(pool(), [0, 1], scaling="range")
+    rows = parts.train_rows(torch.arange(60).expand(2, -1))[..., :2]
+    assert torch.allclose(rows.amin(1), torch.zeros(2, 2), atol=1e-6)
+    assert torch.allclose(rows.amax(1), torch.ones(2, 2), atol=1e-6)
+    assert not bool(parts.test_rows[..., 2].any())  # a constant column
+    with_gaps = pool()
+    with_gaps.inputs[:, 0] = torch.nan
+    with_gaps.inputs[::3, 1] = torch.nan
+    rows = split(with_gaps, [0], scaling="range").train_rows(torch.arange(60).unsqueeze(0))
+    assert not bool(rows[..., 0].any())  # nothing is known
+    assert rows.isfinite().all()
+    assert (float(rows.min()), float(rows.max())) == pytest.approx((0, 1), abs=1e-6)
+
+
 def test_large_tables_are_read_row_by_row_to_the_same_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     place = torch.tensor([[3, 1], [0, 2]])
     kept = split(pool(), [0, 1]).train_rows(place)

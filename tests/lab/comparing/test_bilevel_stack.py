@@ -32,6 +32,19 @@ def test_gradients_are_those_of_the_method(generator: torch.Generator) -> None:
         assert torch.allclose(gradient[run], expected, atol=1e-5)
 
 
+def test_the_papers_own_gradient(generator: torch.Generator) -> None:
+    outputs, targets = torch.randn(2, 30, generator=generator), torch.randint(2, (2, 30), generator=generator)
+    stacked = StackedBilevel(METRICS["f1"], "universal_raw", 2)
+    scores = outputs.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(stacked.of_stack(scores, targets).sum(), scores)
+    alone = outputs[0].clone().requires_grad_()
+    network = stacked.surrogate.network
+    with torch.no_grad():
+        network.weights.copy_(stacked.weights[0])
+    (expected,) = torch.autograd.grad(network(alone.unsqueeze(0), targets[:1]).sum(), alone)
+    assert torch.allclose(gradient[0], expected, atol=1e-5)
+
+
 def test_fitting_is_that_of_the_method(generator: torch.Generator) -> None:
     outputs, targets = torch.randn(2, 30, generator=generator), torch.randint(2, (2, 30), generator=generator)
     metric, stacked = METRICS["f1"], StackedBilevel(METRICS["f1"], "scratch", 2)
@@ -64,6 +77,14 @@ def test_it_learns_in_its_rhythm(generator: torch.Generator, monkeypatch: pytest
         stacked.follow(draw)
         counts.append(sum(num_drawn))
     assert counts == [30, 30, 30, 40, 40, 40, 50]
+    num_drawn.clear()
+    StackedBilevel(METRICS["auc"], "scratch", 1, num_first_steps=0).follow(draw)
+    assert not num_drawn
+
+
+def test_the_papers_universal_sets_are_others() -> None:
+    ours, papers = (StackedBilevel(METRICS["auc"], start, 1).weights for start in ("universal", "universal_paper"))
+    assert not torch.equal(ours, papers)
 
 
 def test_the_universal_one_does_not_learn() -> None:

@@ -10,7 +10,7 @@ from lossmith.metrics import METRICS
 
 BINARY = [name for name, recipe in RECIPES.items() if Kind.BINARY in recipe.kinds]
 # what they do between steps needs a model and batches
-LOOPS = ("sl_u", "sl_s", "sl_r")
+LOOPS = tuple(name for name in BINARY if name.startswith("sl_"))
 
 
 @pytest.mark.parametrize("name", [name for name in BINARY if name not in LOOPS])

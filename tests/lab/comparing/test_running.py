@@ -9,7 +9,7 @@ import torch
 
 from lossmith.kinds import Kind
 from lossmith.lab.comparing.recipes import RECIPES
-from lossmith.lab.comparing.running import Plan, StackResult, batch_steps, stack_steps
+from lossmith.lab.comparing.running import OptimizerName, Plan, StackResult, batch_steps, stack_steps
 from lossmith.lab.datasets.splitting import Parts, Pool, split
 from lossmith.metrics import METRICS
 
@@ -25,6 +25,22 @@ def toy_pool(num_rows: int = 200, num_classes: int = 2) -> Pool:
 @pytest.fixture
 def parts() -> Parts:
     return split(toy_pool(), [0, 1])
+
+
+OPTIMIZERS: tuple[OptimizerName, ...] = ("adam", "descent")
+
+
+def stack_of(parts: Parts, plan: Plan) -> torch.Tensor:
+    """AUC on test rows after cross-entropy by this plan."""
+    results: list[StackResult] = []
+
+    def running() -> Iterator[float]:
+        results.append(
+            (yield from stack_steps(parts, plan, RECIPES["ce"], seeds=[0, 1], rates=(0.5,), metrics=[METRICS["auc"]]))
+        )
+
+    assert list(running())
+    return results[0].looks["auc"][-1].test
 
 
 def train(
@@ -59,6 +75,14 @@ def test_models_learn(parts: Parts) -> None:
     assert float(looks["auc"][-1].test[1::2].min()) > 0.9  # at the larger learning rate
     assert looks["f1"][-1].thresholds is not None
     assert looks["auc"][-1].thresholds is None
+
+
+def test_plain_descent(parts: Parts) -> None:
+    looks = [
+        stack_of(parts, Plan("linear", num_steps=20, batch_size=32, optimizer=optimizer)) for optimizer in OPTIMIZERS
+    ]
+    assert not torch.equal(*looks)
+    assert float(looks[1].min()) > 0.8
 
 
 def test_a_run_does_not_depend_on_its_neighbours(parts: Parts) -> None:

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from lossmith.lab.comparing.stacks import STACKED_MODELS, StackedAdam, StackedNorm, new_stack
+from lossmith.lab.comparing.stacks import STACKED_MODELS, StackedAdam, StackedDescent, StackedNorm, new_stack
 
 
 def layers_of(model: nn.Module, run: int) -> nn.Sequential:
@@ -52,6 +52,21 @@ def test_training_is_that_of_torchs_adam(generator: torch.Generator) -> None:
     outputs = model(inputs)
     for run, network in enumerate(alone):
         assert torch.allclose(outputs[run], network(inputs[0]), atol=1e-4)
+
+
+def test_descent_is_torchs(generator: torch.Generator) -> None:
+    rates = torch.tensor([0.01, 0.1])
+    model = new_stack("paper", 4, 1, seeds=[0], num_runs=2)
+    before = [each.detach().clone() for each in model.parameters()]
+    stacked = StackedDescent(list(model.parameters()), rates)
+    model(torch.randn(1, 8, 4, generator=generator)).square().mean(1).sum().backward()
+    gradients = [each.grad.clone() for each in model.parameters() if each.grad is not None]
+    stacked.step(0.5)
+    for old, new, gradient in zip(before, model.parameters(), gradients, strict=True):
+        for run, rate in enumerate(rates):
+            assert torch.allclose(new[run], old[run] - 0.5 * rate * gradient[run], atol=1e-6)
+    stacked.clear()
+    assert all(each.grad is None for each in model.parameters())
 
 
 def test_norm_is_torchs(generator: torch.Generator) -> None:

@@ -21,28 +21,37 @@ from lossmith.lab.comparing.stacks import StackedAdam
 from lossmith.methods.bilevel import BilevelSurrogate, jittered, universal_steps
 from lossmith.vocabulary import Metric
 
-Start = Literal["universal", "scratch", "refined"]
+Start = Literal["universal", "universal_paper", "universal_raw", "scratch", "refined"]
 # rates of the surrogate: what starts from nothing learns faster
-SURROGATE_RATES: dict[Start, float] = {"universal": 0.0, "scratch": 3e-3, "refined": 1e-3}
+SURROGATE_RATES: dict[Start, float] = {"scratch": 3e-3, "refined": 1e-3}
 # as bilevel_steps has them
 NUM_MODEL_STEPS, NUM_SURROGATE_STEPS, NUM_FIRST_STEPS = 3, 10, 1000
 NUM_COPIES, JITTER = 3, 1.0
 
 
 class StackedBilevel:
-    """SL-U, SL-S or SL-R. ``follow`` is called before every step of the models, and learns when it is time to."""
+    """SL-U (of our random sets, of the paper's, or of these with the network's own gradient), SL-S or SL-R.
 
-    def __init__(self, metric: Metric, start: Start, num_runs: int, *, seed: int = 0) -> None:
+    ``follow`` is called before every step of the models, and learns when it is time to.
+    """
+
+    def __init__(
+        self, metric: Metric, start: Start, num_runs: int, *, seed: int = 0, num_first_steps: int | None = None
+    ) -> None:
         self.metric, self.start = metric, start
+        self._num_first_steps = NUM_FIRST_STEPS if num_first_steps is None else num_first_steps
         self.generator = torch.Generator().manual_seed(seed)
         self.surrogate = BilevelSurrogate(Kind.BINARY, generator=self.generator)
         network = self.surrogate.network
-        first = network.weights.detach() if start == "scratch" else _universal_weights(metric.name)
+        if start == "scratch":
+            first = network.weights.detach()
+        else:
+            first = _universal_weights(metric.name, is_paper=start in ("universal_paper", "universal_raw"))
         self.weights = nn.Parameter(first.expand(num_runs, -1).clone())
         self._sizes = [2, *network.row_widths, *network.set_widths, 1]
         self._lengths = [length for size, width in pairwise(self._sizes) for length in (size * width, width)]
         self._num_row_layers = len(network.row_widths)
-        rate = SURROGATE_RATES[start]
+        rate = SURROGATE_RATES.get(start, 0.0)
         self._optimizer = StackedAdam([self.weights], torch.full((num_runs,), rate)) if rate else None
         self._num_steps = 0
 
@@ -51,7 +60,7 @@ class StackedBilevel:
         if self._optimizer is None:
             return
         if self._num_steps == 0:
-            for _ in range(0, NUM_FIRST_STEPS, NUM_SURROGATE_STEPS):
+            for _ in range(0, self._num_first_steps, NUM_SURROGATE_STEPS):
                 self._fit(*draw(NUM_SURROGATE_STEPS))
         elif self._num_steps % NUM_MODEL_STEPS == 0:
             self._fit(*draw(NUM_SURROGATE_STEPS))
@@ -66,6 +75,9 @@ class StackedBilevel:
                 self.weights.detach(), torch.stack([scores, rows[..., 1]], -1)[:, None], share[:, None]
             )
             (gradient,) = torch.autograd.grad(values.sum(), scores)
+        if self.start == "universal_raw":
+            raw: Tensor = values.detach().squeeze(1) + ((outputs - outputs.detach()) * gradient).sum(1)
+            return raw
         gradient = gradient.masked_fill((gradient > 0) == (targets == 1), 0)  # is_monotone
         length = gradient.norm(dim=1, keepdim=True).clamp_min(torch.finfo(gradient.dtype).tiny)
         num_rows = outputs.shape[1]
@@ -110,12 +122,12 @@ class StackedBilevel:
 
 
 @lru_cache(maxsize=16)
-def _universal_weights(metric_name: str) -> Tensor:
+def _universal_weights(metric_name: str, *, is_paper: bool = False) -> Tensor:
     from lossmith.metrics import METRICS
 
     generator = torch.Generator().manual_seed(0)
     surrogate = BilevelSurrogate(Kind.BINARY, generator=generator)
     optimizer = torch.optim.Adam(surrogate.parameters(), lr=1e-2)
-    for _ in universal_steps(surrogate, METRICS[metric_name], optimizer, generator=generator):
+    for _ in universal_steps(surrogate, METRICS[metric_name], optimizer, generator=generator, is_paper=is_paper):
         pass
     return surrogate.network.weights.detach()

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 
 from torch import nn
 
@@ -37,10 +37,12 @@ from lossmith.lab.comparing.stack_losses import (
     misordered,
     on_stack,
 )
+from lossmith.methods.reloss import learn
+from lossmith.methods.uniloss import UniLoss
 from lossmith.metrics import METRICS
 from lossmith.metrics.counts import OfCounts
 from lossmith.tracing import trace
-from lossmith.vocabulary import Metric, StackLoss
+from lossmith.vocabulary import Loss, Metric, StackLoss
 from lossmith.weights import load, shipped
 
 
@@ -149,6 +151,19 @@ def _shipped(making: Making, variant: str) -> StackLoss | OfStack:
     return on_stack(load(making.metric.name))
 
 
+def _learned(making: Making, variant: str) -> StackLoss | OfStack:
+    return on_stack(_learn(making.metric))
+
+
+@lru_cache(maxsize=4)
+def _learn(metric: Metric) -> Loss:
+    return learn(metric, progress=False)
+
+
+def _uniloss(making: Making, variant: str) -> OfStack:
+    return on_stack(UniLoss(making.metric))
+
+
 def _mix(making: Making, variant: str, *, other: Make, weight: float = 1.0) -> StackLoss:
     return Mix(_ce(making), _call(other(making, "")), weight=weight)
 
@@ -165,8 +180,8 @@ def _smooth_ap(making: Making, variant: str, *, is_standardised: bool = False) -
     return SmoothAp(is_standardised=is_standardised)
 
 
-def _bilevel(making: Making, variant: str, *, start: Start) -> StackLoss:
-    return StackedBilevel(making.metric, start, making.num_runs)
+def _bilevel(making: Making, variant: str, *, start: Start, num_first_steps: int | None = None) -> StackLoss:
+    return StackedBilevel(making.metric, start, making.num_runs, num_first_steps=num_first_steps)
 
 
 def _pairwise(making: Making, variant: str) -> StackLoss:
@@ -260,6 +275,7 @@ _LIST = (
     LossRecipe(
         "pairwise", "Every positive against every negative, logistic.", _pairwise, _find("pairwise"), metrics=("auc",)
     ),
+    _baseline("rank", "What is misclassified by rank: the right class behind others.", kinds=(Kind.MULTICLASS,)),
     _baseline("precision_at_recall", "Precision at a recall, as a Lagrangian.", kinds=(Kind.BINARY,)),
     _baseline("recall_at_precision", "Recall at a precision, as a Lagrangian.", kinds=(Kind.BINARY,)),
     _baseline("aucpr", "Area under the precision-recall curve, as a Lagrangian.", kinds=(Kind.BINARY,)),
@@ -272,6 +288,20 @@ _LIST = (
         BOTH,
         # that of AUC takes half a second for a batch of twenty runs
         metrics=tuple(name for name in shipped() if name != "auc"),
+    ),
+    LossRecipe(
+        "learned",
+        "A loss that is learned of the metric in seconds, on random sets.",
+        _learned,
+        'import lossmith\nloss = lossmith.learn("{metric}", progress=False)',
+    ),
+    LossRecipe(
+        "uniloss",
+        "The metric between its values at anchors (UniLoss).",
+        _uniloss,
+        'import lossmith\nloss = lossmith.UniLoss("{metric}")',
+        BOTH,
+        is_slow=True,
     ),
     LossRecipe(
         "traced",
@@ -404,6 +434,27 @@ _LIST = (
         ),
     ),
     LossRecipe(
+        "sl_u_paper",
+        "A network that learned the metric on random sets of the paper's, all near chance (SL-U).",
+        partial(_bilevel, start="universal_paper"),
+        _bilevel_lines(
+            "for _ in universal_steps(surrogate, metric, surrogate_optimizer, generator=generator, is_paper=True):\n"
+            "    pass\nloss = surrogate"
+        ),
+    ),
+    LossRecipe(
+        "sl_u_raw",
+        "The same with that network's own gradient, as the paper has it.",
+        partial(_bilevel, start="universal_raw"),
+        _bilevel_lines(
+            "for _ in universal_steps(surrogate, metric, surrogate_optimizer, generator=generator, is_paper=True):\n"
+            "    pass\nloss = surrogate"
+        ).replace(
+            'BilevelSurrogate("binary", ',
+            'BilevelSurrogate(\n    "binary", is_normalised=False, is_monotone=False, score_penalty=0.0, ',
+        ),
+    ),
+    LossRecipe(
         "sl_s",
         "A network that learns the metric while it trains the model, from scratch (SL-S).",
         partial(_bilevel, start="scratch"),
@@ -416,6 +467,21 @@ _LIST = (
         _bilevel_lines(
             "for _ in universal_steps(surrogate, metric, surrogate_optimizer, generator=generator): pass\n"
             + BILEVEL_STEPS
+        ),
+    ),
+    LossRecipe(
+        "sl_s_at_once",
+        "SL-S without steps of its own before the model's first, as the paper has it.",
+        partial(_bilevel, start="scratch", num_first_steps=0),
+        _bilevel_lines(BILEVEL_STEPS.replace("generator=generator", "generator=generator, num_first_steps=0")),
+    ),
+    LossRecipe(
+        "sl_r_at_once",
+        "SL-R without steps of its own before the model's first, as the paper has it.",
+        partial(_bilevel, start="refined", num_first_steps=0),
+        _bilevel_lines(
+            "for _ in universal_steps(surrogate, metric, surrogate_optimizer, generator=generator): pass\n"
+            + BILEVEL_STEPS.replace("generator=generator", "generator=generator, num_first_steps=0")
         ),
     ),
     LossRecipe(

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -15,11 +15,13 @@ from lossmith.kinds import Kind
 from lossmith.lab.comparing.recipes import LossRecipe, Making
 from lossmith.lab.comparing.records import CONTROL
 from lossmith.lab.comparing.stack_losses import OfStack, any_of, sweep_thresholds
-from lossmith.lab.comparing.stacks import StackedAdam, StackedMlp, new_stack
+from lossmith.lab.comparing.stacks import StackedAdam, StackedDescent, StackedMlp, new_stack
 from lossmith.lab.datasets.splitting import Parts
 from lossmith.metrics.counts import OfCounts
 from lossmith.metrics.thresholds import tune_threshold
 from lossmith.vocabulary import Metric, StackLoss
+
+OptimizerName = Literal["adam", "descent"]
 
 NUM_CHECKPOINTS = 7
 # so often may a caller show progress, or stop
@@ -38,6 +40,7 @@ class Plan:
     is_balanced: bool = False
     is_cosine: bool = True
     num_checkpoints: int = NUM_CHECKPOINTS
+    optimizer: OptimizerName = "adam"
 
 
 @dataclass(frozen=True)
@@ -94,7 +97,7 @@ def stack_steps(
         *(p for loss in losses if isinstance(loss, nn.Module) for p in loss.parameters()),
     ]
     rate_of_run = torch.tensor(list(rates) * (len(seeds) * num_variants))
-    optimizer = StackedAdam(parameters, rate_of_run)
+    optimizer = (StackedAdam if plan.optimizer == "adam" else StackedDescent)(parameters, rate_of_run)
     of_stack = _joined(losses, per_seed=per_seed, num_seeds=len(seeds))
     batches = batch_steps(parts, own_seeds, batch_size=plan.batch_size, is_balanced=plan.is_balanced)
     shares = [k / plan.num_checkpoints for k in range(1, plan.num_checkpoints + 1)]

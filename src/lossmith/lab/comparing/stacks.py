@@ -150,3 +150,22 @@ class StackedAdam:
     def clear(self) -> None:
         for each in self.parameters:
             each.grad = None
+
+
+class StackedDescent:
+    """Plain gradient descent with a learning rate for every run: ``rates [S]``."""
+
+    def __init__(self, parameters: Sequence[nn.Parameter], rates: Tensor) -> None:
+        self.parameters, self.rates = list(parameters), rates
+
+    @torch.no_grad()
+    def step(self, factor: float) -> None:
+        """``factor`` is where the schedule is: a share of the learning rates."""
+        size = self.rates * -factor
+        for each in self.parameters:
+            if each.grad is not None:
+                each.addcmul_(each.grad, size.view(-1, *(1 for _ in each.shape[1:])))
+
+    def clear(self) -> None:
+        for each in self.parameters:
+            each.grad = None

@@ -16,12 +16,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from lossmith.kinds import Kind
 from lossmith.lab.datasets.dataset import Dataset
+
+Scaling = Literal["standard", "range"]
+"""Columns of mean 0 and deviation 1, or from 0 to 1, in the training rows."""
 
 SHARES = (0.6, 0.2, 0.2)
 # what an evaluation needs; more rows would only take time
@@ -54,7 +58,7 @@ def pool_of(dataset: Dataset) -> Pool:
 
 @dataclass(frozen=True, eq=False)
 class Parts:
-    """Numbers of rows ``[G, n]`` for each of G seeds, and how its columns are standardised, ``[G, 1, F]``."""
+    """Numbers of rows ``[G, n]`` for each of G seeds, and how its columns are scaled, ``[G, 1, F]``."""
 
     pool: Pool
     train: Tensor
@@ -64,7 +68,7 @@ class Parts:
     scale: Tensor
 
     def rows(self, index: Tensor) -> Tensor:
-        """``[G, B, F]``, standardised."""
+        """``[G, B, F]``, scaled."""
         return self.pool.inputs[index].sub_(self.mean).mul_(self.scale).nan_to_num_(0.0)
 
     def train_rows(self, place: Tensor) -> Tensor:
@@ -106,13 +110,14 @@ def split(
     max_rows: int | None = None,
     max_validation: int = MAX_VALIDATION,
     max_test: int = MAX_TEST,
+    scaling: Scaling = "standard",
 ) -> Parts:
     """``max_rows`` is of the training part. Parts are drawn class by class, so all seeds have parts of one size."""
     most = (max_rows or len(pool.targets), max_validation, max_test)
     sizes = [min(share, limit / len(pool.targets)) for share, limit in zip(shares, most)]
     drawn = [_draw(pool, sizes, torch.Generator().manual_seed(seed)) for seed in seeds]
     train, validation, test = (torch.stack(part) for part in zip(*drawn))
-    mean, scale = _moments(pool, train)
+    mean, scale = _moments(pool, train) if scaling == "standard" else _ranges(pool, train)
     return Parts(pool, train, validation, test, mean, scale)
 
 
@@ -143,3 +148,15 @@ def _moments(pool: Pool, train: Tensor) -> tuple[Tensor, Tensor]:
         means.append(mean)
         scales.append(variance.masked_fill(is_constant, 1).rsqrt().masked_fill(is_constant, 0))
     return torch.stack(means)[:, None].float(), torch.stack(scales)[:, None].float()
+
+
+def _ranges(pool: Pool, train: Tensor) -> tuple[Tensor, Tensor]:
+    """The least value of each column in place of its mean; a value that is missing then becomes that one."""
+    lowest, scales = [], []
+    for index in train:
+        rows = pool.inputs[index]
+        low, high = rows.nan_to_num(torch.inf).amin(0), rows.nan_to_num(-torch.inf).amax(0)
+        is_constant = high <= low
+        lowest.append(low.masked_fill(is_constant, 0))
+        scales.append((high - low).masked_fill(is_constant, torch.inf).reciprocal())
+    return torch.stack(lowest)[:, None].float(), torch.stack(scales)[:, None].float()

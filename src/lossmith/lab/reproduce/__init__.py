@@ -58,6 +58,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         tables_map.MAP,
         surrogate.TABLE2,
         surrogate.TABLE3,
+        surrogate.OPPONENTS_READ,
         surrogate.FIGURE3,
         surrogate_pace.PACE,
         *ala.EXPERIMENTS,

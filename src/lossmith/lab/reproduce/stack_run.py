@@ -15,10 +15,10 @@ from pathlib import Path
 import torch
 
 from lossmith.lab.comparing.recipes import RECIPES
-from lossmith.lab.comparing.running import NUM_CHECKPOINTS, Plan, stack_steps
+from lossmith.lab.comparing.running import NUM_CHECKPOINTS, OptimizerName, Plan, stack_steps
 from lossmith.lab.comparing.studying import grid
 from lossmith.lab.datasets import find_dataset
-from lossmith.lab.datasets.splitting import SHARES, Parts, Pool, pool_of, split
+from lossmith.lab.datasets.splitting import SHARES, Parts, Pool, Scaling, pool_of, split
 from lossmith.lab.reproduce.experiment import Result, Unit
 from lossmith.metrics import METRICS
 
@@ -45,6 +45,8 @@ class StackRun:
     max_test: int = 6000
     shares: tuple[float, float, float] = SHARES
     num_checkpoints: int = NUM_CHECKPOINTS
+    optimizer: OptimizerName = "adam"
+    scaling: Scaling = "standard"
 
     def unit(self, name: str) -> Unit:
         return Unit(name, asdict(self), lambda folder: stack_run_steps(self, folder))
@@ -53,8 +55,11 @@ class StackRun:
 def stack_run_steps(run: StackRun, folder: Path) -> Generator[float, None, Result]:
     """The share of the steps that is done; returns what every seed chose."""
     seeds = range(run.first_seed, run.first_seed + run.num_seeds)
-    parts = _parts(run.dataset, tuple(seeds), run.max_rows, run.max_validation, run.max_test, run.shares)
-    plan = Plan(run.model, run.num_steps, run.batch_size, run.is_balanced, run.is_cosine, run.num_checkpoints)
+    most = (run.max_rows, run.max_validation, run.max_test)
+    parts = _parts(run.dataset, tuple(seeds), most, run.shares, run.scaling)
+    plan = Plan(
+        run.model, run.num_steps, run.batch_size, run.is_balanced, run.is_cosine, run.num_checkpoints, run.optimizer
+    )
     rates = run.rates or grid(run.model, 4)
     recipe = RECIPES[run.recipe]
     metrics = [METRICS[name] for name in run.metrics]
@@ -98,9 +103,17 @@ def _pool(name: str) -> Pool:
 def _parts(
     name: str,
     seeds: tuple[int, ...],
-    max_rows: int | None,
-    max_validation: int,
-    max_test: int,
+    most: tuple[int | None, int, int],
     shares: tuple[float, float, float],
+    scaling: Scaling,
 ) -> Parts:
-    return split(_pool(name), seeds, shares=shares, max_rows=max_rows, max_validation=max_validation, max_test=max_test)
+    max_rows, max_validation, max_test = most
+    return split(
+        _pool(name),
+        seeds,
+        shares=shares,
+        max_rows=max_rows,
+        max_validation=max_validation,
+        max_test=max_test,
+        scaling=scaling,
+    )
