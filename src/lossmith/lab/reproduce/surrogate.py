@@ -185,9 +185,9 @@ TABLE2 = Experiment(
     "paper's: it learns from random sets of all skills, not from scores near chance, and its gradient is mended "
     "(never away from the target, of one length, with a penalty on large scores). For these three measures the "
     "two columns more take that back. On the paper's sets alone, SL-U falls behind by the Jaccard index and, "
-    "just, by EER; with the network's own gradient, too, it is last by all three, or as far back as SL-S, as in the paper. So what puts "
-    "SL-U in its place there is what a surrogate must not do, and ours no longer does. Two seeds: ranks of five "
-    "tables move by some tenths.",
+    "just, by EER; with the network's own gradient, too, it is last by all three, or as far back as SL-S, as in "
+    "the paper. So what puts SL-U in its place there is what a surrogate must not do, and ours no longer does. "
+    "Two seeds: ranks of five tables move by some tenths.",
 )
 
 
