@@ -153,7 +153,14 @@ def _evaluate(run: TrainingRun, model: nn.Module, inputs: Tensor, targets: Tenso
 
 def _new_loss(run: TrainingRun, dataset: Dataset, seed: int, epoch: int) -> Loss:
     loss = _plain_loss(run, dataset, seed, epoch)
-    return normalise(loss) if run.is_normalised else loss
+    loss = normalise(loss) if run.is_normalised else loss
+
+    def loss_or_nan(outputs: Tensor, targets: Tensor) -> Tensor:
+        """A rate that is too high makes scores NaN; some losses refuse them, and a run ends as NaN with any."""
+        value: Tensor = loss(outputs, targets) if bool(outputs.isfinite().all()) else (outputs * torch.nan).sum()
+        return value
+
+    return loss_or_nan
 
 
 def _plain_loss(run: TrainingRun, dataset: Dataset, seed: int, epoch: int) -> Loss:
