@@ -24,12 +24,15 @@ def test_run_and_run_again(run: Run, tmp_path: Path) -> None:
     result = run(*command)
     assert (result.code, result.err) == (0, "")
     assert result.json["met"] is True
-    assert [row["loss"] for row in result.json["rows"]] == [
-        "ce",
-        "uniloss",
-        "traced link 0.5",
-        "ce, normalised",
-        "traced link 0.5, normalised",
+    assert [(row["loss"], row["learning rate"].endswith("chosen")) for row in result.json["rows"]] == [
+        ("ce", True),
+        ("uniloss", True),
+        ("traced", True),
+        ("ce, normalised", True),
+        ("traced, normalised", True),
+        ("ce", False),
+        ("uniloss", False),
+        ("traced link 0.5", False),
     ]
     assert (tmp_path / "uniloss-mnist-ap-smoke.json").is_file()
     assert run(*command).out == result.out
@@ -40,7 +43,11 @@ def test_show_and_a_missed_bar(run: Run, tmp_path: Path, monkeypatch: pytest.Mon
     command = ("reproduce", "uniloss-mnist-ap", "--show", "--json")
     assert "no result of uniloss-mnist-ap at the scale cpu is kept" in run(*command).sentence
     names = [unit.name for unit in reproduce.find_experiment("uniloss-mnist-ap").units("cpu")]
-    results = {name: {"test": 0.99, "curve": [{"validation": 0.98}]} for name in names}
+    run_of_seed = {"test": 0.99, "curve": [{"validation": 0.98}]}
+    results = {
+        name: {"rate": 0.1, "validation": 0.98, "runs": [run_of_seed]} if "chosen" in name else run_of_seed
+        for name in names
+    }
     (tmp_path / "uniloss-mnist-ap-cpu.json").write_text(json.dumps({"results": results}))
     result = run(*command)
     assert result.code == 1

@@ -20,6 +20,7 @@ from lossmith.lab.reproduce.experiment import (
     experiment_steps,
     read_results,
 )
+from lossmith.lab.reproduce.rate_choice import RateChoice, late_mean, rate_choice_steps
 from lossmith.lab.reproduce.training_run import TrainingRun, augmented, training_run_steps
 
 RUN = TrainingRun("digits", "mlp", "uniloss", num_epochs=4, momentum=0.9, milestones=(0.5,), max_rows=300)
@@ -166,17 +167,47 @@ def test_every_scale_has_units_with_names_of_their_own(experiment: Experiment) -
 def test_full_size_results_are_held_against_bars(name: str) -> None:
     experiment = find_experiment(name)
     results = {
-        unit.name: _run_with_test(0.9 if unit.name.startswith("ce") else 0.9990) for unit in experiment.units("cpu")
+        unit.name: _result_with_test(0.9 if unit.name.startswith("ce") else 0.9990, unit.name)
+        for unit in experiment.units("cpu")
     }
     verdict = experiment.judge("cpu", results)
     assert verdict.bars
     assert verdict.is_met
     if name == "uniloss-mnist-ap":
-        assert not experiment.judge("cpu", dict.fromkeys(results, _run_with_test(0.9))).is_met
+        assert not experiment.judge("cpu", {name: _result_with_test(0.9, name) for name in results}).is_met
 
 
-def _run_with_test(test: float) -> Result:
-    return {"test": test, "curve": [{"validation": test}]}
+def _result_with_test(test: float, unit: str) -> Result:
+    run = {"test": test, "curve": [{"validation": test}]}
+    return {"rate": 0.1, "validation": test, "runs": [run]} if unit.endswith("chosen rate") else run
+
+
+def test_of_two_forms_the_bar_takes_the_better_one_by_its_trials() -> None:
+    experiment = find_experiment("uniloss-mnist-ap")
+    results = {unit.name: _result_with_test(0.9990, unit.name) for unit in experiment.units("cpu")}
+    assert [bar.what for bar in experiment.judge("cpu", results).bars] == ["test AP of uniloss", "test AP of traced"]
+    # worse on validation rows, whatever its tests
+    results["traced, chosen rate"] |= {"validation": 0.9}
+    assert experiment.judge("cpu", results).bars[1].what == "test AP of traced, normalised"
+
+
+def test_a_rate_is_chosen_by_validation_rows(tmp_path: Path) -> None:
+    run = replace(RUN, loss="ce", num_epochs=2, milestones=(), batch_size=32)
+    choice = RateChoice(run, rates=(1e-5, 0.1), num_trial_epochs=6, trial_seed=0, test_seeds=(1, 2))
+    result = finish(rate_choice_steps(choice, tmp_path))
+    assert result["rate"] == 0.1
+    assert [trial["rate"] for trial in result["trials"]] == [1e-5, 0.1]
+    assert all("test" not in trial for trial in result["trials"])
+    for seed, of_seed in zip((1, 2), result["runs"]):
+        alone = finish(training_run_steps(replace(run, learning_rate=0.1, seed=seed), tmp_path / f"alone{seed}"))
+        assert of_seed["test"] == alone["test"]
+    # all is there already: a run that was killed goes on
+    assert finish(rate_choice_steps(choice, tmp_path)) == result
+
+
+def test_a_trial_that_came_to_nothing_is_not_chosen() -> None:
+    assert late_mean([0.9, 0.5, 0.7]) == 0.7
+    assert late_mean([0.9, 0.9, float("nan")]) < late_mean([0.1, 0.1, 0.1])
 
 
 def test_interpolation_is_close_near_by_and_not_far_away(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 A checkpoint is written after each epoch. Random numbers begin anew with each epoch, from the seed and its number, so a
 run that is killed goes on from its last epoch and ends with the same numbers, on the same machine with the same number
 of threads. The first training rows are for validation, by default a tenth of them, and no epoch is chosen by them:
-tests are of the last one.
+tests are of the last one (:mod:`~lossmith.lab.reproduce.rate_choice` chooses learning rates by them).
 
 >>> from tempfile import TemporaryDirectory
 >>> run = TrainingRun("digits", "mlp", "ce", num_epochs=2, learning_rate=0.1)
@@ -84,6 +84,13 @@ class TrainingRun:
 
 def training_run_steps(run: TrainingRun, folder: Path) -> Generator[float, None, Result]:
     """Share of the epochs that is done; returns the metric on the test rows, and the curve of training."""
+    model, curve = yield from trained_steps(run, folder)
+    dataset = _load_dataset(run.dataset, run.positive_class, run.max_rows, run.first_row)
+    return {"test": _evaluate(run, model, dataset.test_inputs, dataset.test_targets), "curve": curve}
+
+
+def trained_steps(run: TrainingRun, folder: Path) -> Generator[float, None, tuple[nn.Module, list[Any]]]:
+    """Share of the epochs that is done; returns the model and the curve of training. Test rows are not looked at."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "checkpoint.safetensors"
     dataset = _load_dataset(run.dataset, run.positive_class, run.max_rows, run.first_row)
@@ -96,7 +103,7 @@ def training_run_steps(run: TrainingRun, folder: Path) -> Generator[float, None,
         curve.append(_train_epoch(run, epoch, dataset, model, optimizer))
         _save(path, run, model, optimizer, curve)
         yield (epoch + 1) / run.num_epochs
-    return {"test": _evaluate(run, model, dataset.test_inputs, dataset.test_targets), "curve": curve}
+    return model, curve
 
 
 def _train_epoch(
@@ -146,7 +153,14 @@ def _evaluate(run: TrainingRun, model: nn.Module, inputs: Tensor, targets: Tenso
 
 def _new_loss(run: TrainingRun, dataset: Dataset, seed: int, epoch: int) -> Loss:
     loss = _plain_loss(run, dataset, seed, epoch)
-    return normalise(loss) if run.is_normalised else loss
+    loss = normalise(loss) if run.is_normalised else loss
+
+    def loss_or_nan(outputs: Tensor, targets: Tensor) -> Tensor:
+        """A rate that is too high makes scores NaN; some losses refuse them, and a run ends as NaN with any."""
+        value: Tensor = loss(outputs, targets) if bool(outputs.isfinite().all()) else (outputs * torch.nan).sum()
+        return value
+
+    return loss_or_nan
 
 
 def _plain_loss(run: TrainingRun, dataset: Dataset, seed: int, epoch: int) -> Loss:
