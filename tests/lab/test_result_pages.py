@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 
 from lossmith.lab.reproduce import EXPERIMENTS, pages
-from lossmith.lab.reproduce.experiment import Bar, Experiment, Verdict
+from lossmith.lab.reproduce.experiment import Bar, Experiment, Result, Unit, Verdict
+
+
+def _at_once() -> Generator[float, None, Result]:
+    yield 1.0
+    return {"f1": 0.75}
+
 
 FOLDER = Path(__file__).parent.parent.parent / "docs" / "results"
 TOY = Experiment(
     "ala-toy",
     "A toy.",
     {"smoke": "at once", "cpu": "a second", "paper": "a year"},
-    units=lambda scale: [],
+    units=lambda scale: [Unit("a", {}, lambda folder: _at_once())],
     judge=lambda scale, results: Verdict(
         ("loss", "f1"), [("ce", str(results["a"]["f1"]))], [Bar("gain", 0.5, 0.4), Bar("error", 0.3, 0.1, False)]
     ),
