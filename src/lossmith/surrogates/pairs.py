@@ -53,13 +53,6 @@ def _standardised(decisions: Decisions) -> Tensor:
     return (scores - centre) / spread.clamp_min(SMALLEST_SCALE)
 
 
-def _spread_of_all(decisions: Decisions) -> Tensor:
-    """``[S]``: how far scores lie from the middle of their class or label."""
-    scores, positives, negatives = decisions
-    weight = positives + negatives
-    return root_mean_square(scores - mean_of_kept(scores, weight).unsqueeze(-1), weight)
-
-
 @final
 class PairLoss(Surrogate):
     """Mean over pairs of a positive and a negative of a falling function of their difference: for AUC."""
@@ -89,7 +82,10 @@ class PairLoss(Surrogate):
         )
 
     def size(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
-        return _spread_of_all(to_decisions(self.kind, outputs, targets))
+        """How far scores lie from the middle of their class or label."""
+        scores, positives, negatives = to_decisions(self.kind, outputs, targets)
+        weight = positives + negatives
+        return root_mean_square(scores - mean_of_kept(scores, weight).unsqueeze(-1), weight)
 
     def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
         difference, weight = self.differences(outputs, targets)

@@ -28,9 +28,11 @@ import json
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 Result = dict[str, Any]
+Told = TypeVar("Told")
+Returned = TypeVar("Returned")
 
 
 @dataclass(frozen=True)
@@ -112,14 +114,20 @@ def experiment_steps(experiment: Experiment, scale: str, folder: Path) -> Iterat
 
 
 def _unit_steps(unit: Unit, folder: Path, number: int, num_units: int) -> Generator[Progress, None, Result]:
-    work = unit.work(folder / unit.name)
+    return part_steps(unit.work(folder / unit.name), lambda share: Progress(unit.name, number + share, num_units))
+
+
+def part_steps(
+    steps: Generator[float, None, Returned], told: Callable[[float], Told]
+) -> Generator[Told, None, Returned]:
+    """The same work, its share told as something of a whole that it is part of."""
     while True:
         try:
-            share = next(work)
+            share = next(steps)
         except StopIteration as end:
-            result: Result = end.value
-            return result
-        yield Progress(unit.name, number + share, num_units)
+            returned: Returned = end.value
+            return returned
+        yield told(share)
 
 
 def read_results(experiment: Experiment, scale: str, folder: Path) -> dict[str, Result]:

@@ -15,15 +15,12 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TypeVar
 
-from lossmith.lab.reproduce.experiment import Result, Unit
+from lossmith.lab.reproduce.experiment import Result, Unit, part_steps
 from lossmith.lab.reproduce.training_run import TrainingRun, trained_steps, training_run_steps
-
-Returned = TypeVar("Returned")
 
 
 @dataclass(frozen=True)
@@ -46,18 +43,24 @@ def rate_choice_steps(choice: RateChoice, folder: Path) -> Generator[float, None
     num_trial_epochs, num_test_epochs = choice.num_trial_epochs, choice.run.num_epochs
     num_epochs = len(choice.rates) * num_trial_epochs + len(choice.test_seeds) * num_test_epochs
     done = 0
+
+    def share_told(num_epochs_of_run: int) -> Callable[[float], float]:
+        before = done
+        return lambda share: round((before + share * num_epochs_of_run) / num_epochs, 4)
+
     trials: list[Result] = []
     for rate in choice.rates:
         run = replace(choice.run, learning_rate=rate, seed=choice.trial_seed, num_epochs=num_trial_epochs)
         steps = trained_steps(run, folder / f"rate{rate:g}")
-        _, curve = yield from _shares(steps, done, num_trial_epochs, num_epochs)
+        _, curve = yield from part_steps(steps, share_told(num_trial_epochs))
         done += num_trial_epochs
         trials.append({"rate": rate, "validation": late_mean([epoch["validation"] for epoch in curve]), "curve": curve})
     best = max(trials, key=lambda trial: trial["validation"])
     runs: list[Result] = []
     for seed in choice.test_seeds:
         run = replace(choice.run, learning_rate=best["rate"], seed=seed)
-        result = yield from _shares(training_run_steps(run, folder / f"seed{seed}"), done, num_test_epochs, num_epochs)
+        steps_of_test = training_run_steps(run, folder / f"seed{seed}")
+        result = yield from part_steps(steps_of_test, share_told(num_test_epochs))
         done += num_test_epochs
         runs.append({"seed": seed, **result})
     return {"trials": trials, "rate": best["rate"], "validation": best["validation"], "runs": runs}
@@ -67,16 +70,3 @@ def late_mean(values: list[float]) -> float:
     """Over the last third of the epochs, as one epoch alone is noisy; a run that has come to nothing is the worst."""
     mean = statistics.fmean(values[-max(len(values) // 3, 1) :])
     return -math.inf if math.isnan(mean) else mean
-
-
-def _shares(
-    steps: Generator[float, None, Returned], done: int, num_epochs: int, num_all: int
-) -> Generator[float, None, Returned]:
-    """Shares of one run, as shares of all."""
-    while True:
-        try:
-            share = next(steps)
-        except StopIteration as end:
-            returned: Returned = end.value
-            return returned
-        yield round((done + share * num_epochs) / num_all, 4)

@@ -15,15 +15,15 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from lossmith.lab.comparing.stack_losses import OfStack
 from lossmith.lab.reproduce.compared_losses import compared_on_stack
-from lossmith.lab.reproduce.experiment import Bar, Experiment, Result, Unit, Verdict
+from lossmith.lab.reproduce.experiment import Bar, Experiment, Result, Unit, Verdict, part_steps
 from lossmith.lab.reproduce.many_seeds import Accuracies, Task, train_seeds
-from lossmith.lab.reproduce.training_run import TrainingRun, training_run_steps
+from lossmith.lab.reproduce.training_run import TrainingRun, trained_steps, training_run_steps
 from lossmith.vocabulary import Kind
 
 BASE, SUM, CONTROL = "ce", "ce+accuracy", "2ce"
@@ -140,41 +140,28 @@ class NetworkChoice:
 
 
 def _network_steps(choice: NetworkChoice, folder: Path) -> Generator[float, None, Result]:
+    # where there is nothing to choose, nothing is tried
     trials = choice.trials if len(choice.trials) > 1 else ()
-    share_of_trials = len(trials) / (len(trials) + choice.num_seeds)
+    num_runs = len(trials) + choice.num_seeds
+
+    def share_told(number: int) -> Callable[[float], float]:
+        return lambda share: (number + share) / num_runs
+
     validation: dict[str, float] = {}
     for number, (loss, rate) in enumerate(trials):
-        trial = f"{loss} at {rate:g}"
-        result = yield from _run_steps(
-            replace(choice.run, loss=loss, learning_rate=rate, seed=FIRST_CHOOSING_SEED),
-            folder / trial,
-            first_share=share_of_trials * number / len(trials),
-            share=share_of_trials / len(trials),
-        )
+        run = replace(choice.run, loss=loss, learning_rate=rate, seed=FIRST_CHOOSING_SEED)
+        name = f"{loss} at {rate:g}"
+        _, curve = yield from part_steps(trained_steps(run, folder / name), share_told(number))
         # three epochs, as one alone is a matter of luck
-        validation[trial] = statistics.mean(epoch["validation"] for epoch in result["curve"][-3:])
-    loss, rate = choice.trials[max(range(len(trials)), key=list(validation.values()).__getitem__, default=0)]
+        validation[name] = statistics.mean(epoch["validation"] for epoch in curve[-3:])
+    loss, rate = max(choice.trials, key=lambda trial: validation.get(f"{trial[0]} at {trial[1]:g}", 0.0))
     tests = []
     for number in range(choice.num_seeds):
-        result = yield from _run_steps(
-            replace(choice.run, loss=loss, learning_rate=rate, seed=choice.first_seed + number),
-            folder / f"seed{number}",
-            first_share=share_of_trials + (1 - share_of_trials) * number / choice.num_seeds,
-            share=(1 - share_of_trials) / choice.num_seeds,
-        )
+        run = replace(choice.run, loss=loss, learning_rate=rate, seed=choice.first_seed + number)
+        steps = training_run_steps(run, folder / f"seed{number}")
+        result = yield from part_steps(steps, share_told(len(trials) + number))
         tests.append(result["test"])
     return {"chosen": f"{loss} at {rate:g}", "validation": validation, "test": tests}
-
-
-def _run_steps(run: TrainingRun, folder: Path, *, first_share: float, share: float) -> Generator[float, None, Result]:
-    steps = training_run_steps(run, folder)
-    while True:
-        try:
-            done = next(steps)
-        except StopIteration as end:
-            result: Result = end.value
-            return result
-        yield first_share + share * done
 
 
 def _units(scale: str) -> list[Unit]:

@@ -153,24 +153,24 @@ def _evaluate(run: TrainingRun, model: nn.Module, inputs: Tensor, targets: Tenso
 
 def _new_loss(run: TrainingRun, dataset: Dataset, seed: int, epoch: int) -> Loss:
     loss = _plain_loss(run, dataset, seed, epoch)
-    loss = normalise(loss) if run.is_normalised else loss
-
-    def loss_or_nan(outputs: Tensor, targets: Tensor) -> Tensor:
-        """A rate that is too high makes scores NaN; some losses refuse them, and a run ends as NaN with any."""
-        value: Tensor = loss(outputs, targets) if bool(outputs.isfinite().all()) else (outputs * torch.nan).sum()
-        return value
-
-    return loss_or_nan
+    return normalise(loss) if run.is_normalised else loss
 
 
 def _plain_loss(run: TrainingRun, dataset: Dataset, seed: int, epoch: int) -> Loss:
     if run.loss == "uniloss":
         return UniLoss(run.metric, num_anchors=run.num_anchors, seed=seed)
     if run.loss == "traced":
-        return trace(find_metric(run.metric), link=run.link)
+        return _nan_of_nan(trace(find_metric(run.metric), link=run.link))
     # what is added to a base loss waits for a model that has learned something
     name = run.loss if epoch >= run.warmup_share * run.num_epochs else run.loss.partition("+")[0]
     return compared_loss(name, dataset.kind)
+
+
+def _nan_of_nan(traced: Loss) -> Loss:
+    """A rate that is too high makes scores NaN. A traced loss refuses them, and the run is to end as with any other."""
+    return lambda outputs, targets: (
+        traced(outputs, targets) if bool(outputs.isfinite().all()) else (outputs * torch.nan).sum()
+    )
 
 
 def _new_model(run: TrainingRun, dataset: Dataset) -> nn.Module:
